@@ -13,16 +13,16 @@ Next to read: analysis/compare.py.
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from ritornello.agent.stored.run_folder import RunFolder, safe_name
 from ritornello.analysis.configuration import (
@@ -31,11 +31,11 @@ from ritornello.analysis.configuration import (
     label_among,
     label_by,
 )
-from ritornello.analysis.options import matching, split_label
+from ritornello.analysis.options import csv_text, matching, split_label
 from ritornello.analysis.run_facts import check_flags, commit_text, machine_text, own_command
 from ritornello.core.atomic_file import write_text
 from ritornello.core.errors import ConfigError
-from ritornello.core.plain_data import parse_json, shown
+from ritornello.core.plain_data import parse_json
 from ritornello.metrics.curve import BEST, RETURN, SCORE, Curve, curve_of
 from ritornello.metrics.energy import EnergyBook
 from ritornello.metrics.machine_share import undisturbed_share
@@ -45,8 +45,6 @@ from ritornello.sequences.folder import STATE_FILE, RunState, SequenceFolder
 
 COLUMNS = ("agent_steps", "wall_s", "return_mean")
 MAX_ROWS = 200
-# What older files do not say.
-LATER_FACTS = {"undisturbed": None, "joules_per_million_steps": None, "averaged_games": None}
 MAX_TOLD = 3  # damaged runs in a message
 
 
@@ -65,6 +63,9 @@ class About:
     undisturbed: float | None = None  # share of its time in which nothing else ran; None: not known
     joules_per_million_steps: float | None = None  # None: its energy was not measured
     averaged_games: int | None = None  # of a mean return (--avg_buff_size); None: not known
+
+
+_ABOUT = TypeAdapter(About)
 
 
 @dataclass(frozen=True)
@@ -138,16 +139,10 @@ def find_runs(places: Sequence[str], by: str = "label") -> tuple[list[Run], list
 
 def write_csv(run: Run, folder: Path) -> Path:
     """Write the curve of a run as it is (see `thinned`) to `folder`; return the file."""
-    text = io.StringIO()
-    text.write(f"# {json.dumps(asdict(run.about), ensure_ascii=False)}\n")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    curve = run.curve
-    for steps, wall_s, mean in zip(curve.agent_steps, curve.wall_s, curve.mean_return, strict=True):
-        writer.writerow((int(steps), wall_s, mean))
-    path = folder / run.csv_name
-    write_text(path, text.getvalue())
-    return path
+    about = f"# {json.dumps(asdict(run.about), ensure_ascii=False)}\n"
+    rows = [(int(steps), wall_s, mean) for steps, wall_s, mean in _points_of(run.curve).tolist()]
+    write_text(folder / run.csv_name, about + csv_text(COLUMNS, rows))
+    return folder / run.csv_name
 
 
 def thinned(run: Run, at_steps: float, at_seconds: float) -> Run:
@@ -163,7 +158,7 @@ def thinned(run: Run, at_steps: float, at_seconds: float) -> Run:
         (float(np.interp(at_seconds, curve.wall_s, curve.agent_steps)), at_seconds),
     ]
     values = [curve.at_steps(at_steps), curve.at_seconds(at_seconds)]
-    points = np.stack([curve.agent_steps, curve.wall_s, curve.mean_return], axis=1)
+    points = _points_of(curve)
     extra = _rounded(np.column_stack([marks, values])[np.isfinite(values)])
     near = np.isin(points[:, 0], extra[:, 0]) | np.isin(points[:, 1], extra[:, 1])
     rest = points[~near]
@@ -188,7 +183,7 @@ def read_runs(path: Path, leave_out: Callable[[str], object] | None = None) -> I
       ConfigError: if the files of one cannot be read.
     """
     try:
-        yield from _read_below(path, leave_out or _refuse)
+        yield from _read_below(path, leave_out)
     except OSError as error:
         raise ConfigError(
             f"{error.filename or path} cannot be read: {error.strerror or error}. Leave it out, or "
@@ -196,11 +191,7 @@ def read_runs(path: Path, leave_out: Callable[[str], object] | None = None) -> I
         ) from error
 
 
-def _refuse(reason: str) -> None:
-    raise ConfigError(reason)
-
-
-def _read_below(path: Path, leave_out: Callable[[str], object]) -> Iterator[Run]:
+def _read_below(path: Path, leave_out: Callable[[str], object] | None) -> Iterator[Run]:
     if path.is_file():
         if path.suffix == ".csv":
             yield from _sound(_read_csv(path), leave_out)
@@ -217,11 +208,13 @@ def _read_below(path: Path, leave_out: Callable[[str], object]) -> Iterator[Run]
                 yield from _read_below(child, leave_out)
 
 
-def _sound(games: Iterator[Run], leave_out: Callable[[str], object]) -> Iterator[Run]:
+def _sound(games: Iterator[Run], leave_out: Callable[[str], object] | None) -> Iterator[Run]:
     """Yield the games of one run; none if it is damaged, and why goes to `leave_out`."""
     try:
         yield from list(games)
     except ConfigError as error:
+        if leave_out is None:
+            raise
         leave_out(str(error))
 
 
@@ -256,19 +249,15 @@ def _about_of(text: str) -> About:
       ConfigError: if it is no JSON.
       ValueError: if something in it is missing, or of a wrong type.
     """
-    data = {**LATER_FACTS, **parse_json(text, "its line 1")}
-    kinds = get_type_hints(About)
-    for field in fields(About):
-        if field.name not in data:
-            raise ValueError(f"{field.name} is missing")
-        value, kind = data[field.name], kinds[field.name]
-        allowed = {kind, *get_args(kind)}
-        # A float may be written as a whole number, but True is no number here.
-        if type(value) not in allowed and not (type(value) is int and float in allowed):
-            raise ValueError(f"{field.name} is {shown(value)}, expected {field.type}")
-    if not data["label"]:
+    data = parse_json(text, "its line 1")
+    try:
+        about = _ABOUT.validate_json(json.dumps(data), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    if not about.label:
         raise ValueError("label is empty")
-    return About(**{name: data[name] for name in kinds})
+    return about
 
 
 def of_sequence(sequence: SequenceFolder, state: RunState) -> Iterator[Run]:
@@ -305,7 +294,10 @@ def _games(about: About, folders: Sequence[RunFolder]) -> Iterator[Run]:
         if len(games) > 1:
             means, best_metric = [f"{RETURN}_{task}"], f"{BEST}_{task}"
         label = label_among(about.label, len(games)) if about.label else ""
-        points, best = _points(curve_of(records, means, best_metric, steps_of))
+        curve = curve_of(records, means, best_metric, steps_of)
+        points, best = np.empty((0, len(COLUMNS))), None  # no game was finished
+        if curve is not None:
+            points, best = _points_of(curve), curve.best
         of_game = replace(about, label=label, env=game, best=best)
         yield Run(of_game, _curve(points, best), folders[-1].path, flags)
 
@@ -314,13 +306,6 @@ def _steps_of(task: int, share: float) -> Callable[[Record], float]:
     """Return a count of what was played of one game; earlier versions wrote only the whole."""
     name = f"episode/agent_steps_{task}"
     return lambda record: record.values.get(name, record.agent_steps * share)
-
-
-def _points(curve: Curve | None) -> tuple[np.ndarray, float | None]:
-    """Return ([n, 3] agent steps of the run, seconds, mean return), and the best single game."""
-    if curve is None:
-        return np.empty((0, len(COLUMNS))), None
-    return np.stack([curve.agent_steps, curve.wall_s, curve.mean_return], axis=1), curve.best
 
 
 def _about(folder: RunFolder, label: str, finished: bool, command: str | None) -> About:
@@ -347,6 +332,11 @@ def _about(folder: RunFolder, label: str, finished: bool, command: str | None) -
             f"{folder.path} has metrics.jsonl, but its flags.json or run.json cannot be read "
             f"({error!r}). Leave the folder out, or restore the file."
         ) from error
+
+
+def _points_of(curve: Curve) -> np.ndarray:
+    """Return [n, 3] agent steps, seconds and mean return."""
+    return np.stack([curve.agent_steps, curve.wall_s, curve.mean_return], axis=1)
 
 
 def _rounded(points: np.ndarray) -> np.ndarray:

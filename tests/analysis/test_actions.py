@@ -36,16 +36,6 @@ def read(folder: Path) -> tuple[list[dict[str, str]], dict[str, dict]]:
     return rows, {one["agent"]: one for one in data["agents"]}
 
 
-def test_a_place_may_hold_an_equals_sign(tmp_path: Path) -> None:
-    folder = write_decided(tmp_path / "lr=0.1", [-50.0, 50.0])
-    output = tmp_path / "out"
-    given = ["--games=2", f"--output={output}"]
-    assert main([f"--load_model_url={folder},named={folder}", *given]) == 0
-    _, agents = read(output)
-    assert len(agents) == 2
-    assert "named" in agents
-
-
 def test_a_model_on_the_hub_may_have_a_label(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 

@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 
-from ritornello.analysis import __main__ as program
 from ritornello.analysis.compare import main
 from ritornello.analysis.comparison import compare, over_games, page
 from ritornello.analysis.runs import MAX_ROWS, find_runs
@@ -82,20 +81,6 @@ def test_runs_that_did_not_get_there_are_left_out_and_named(tmp_path):
             compare(runs, at_steps=nobody_is_there)
 
 
-def test_a_run_whose_scores_begin_too_late_is_left_out_with_advice(tmp_path):
-    write_run(tmp_path / "a", seed=1, end=1000)
-    write_run(tmp_path / "b", seed=2, end=1200, records=1)
-    runs, _ = find_runs([str(tmp_path)])
-    (game,) = compare(runs)
-    why = (
-        "its first score is at 1,200 agent steps, but runs are compared at 1,000{}. "
-        "Record more often (--log_interval_s=1), train longer, or give --at_steps."
-    )
-    assert game.left_out[0].endswith(why.format(", where the shortest ends"))
-    (game,) = compare(runs, at_steps=1000)
-    assert game.left_out[0].endswith(why.format(""))
-
-
 def test_over_games_counts_only_configurations_that_have_them_all(two_games, tmp_path):
     runs, _ = find_runs([str(two_games), f"only pong={write_run(tmp_path / 'p', seed=1)}"])
     scores = {game.env: {r.label: r.by_steps for r in game.rows} for game in compare(runs)}
@@ -140,16 +125,6 @@ def test_options_that_make_no_sense_are_refused(tmp_path, capsys):
     assert "not a number of agent steps" in capsys.readouterr().err
 
 
-def test_the_program_lists_commands_and_explains_errors(capsys):
-    assert program.main(["--help"]) == 0
-    assert "compare" in capsys.readouterr().out
-    assert program.main([]) == 2
-    assert program.main(["compair"]) == 2
-    assert "no command 'compair'" in capsys.readouterr().err
-    assert program.main(["compare", "--runs=/nowhere"]) == 2
-    assert "'/nowhere' holds no run" in capsys.readouterr().err
-
-
 @pytest.mark.process
 def test_a_comparison_needs_no_torch(tmp_path):
     folder = write_run(tmp_path / "a", seed=1)
@@ -180,11 +155,3 @@ def test_a_reader_may_leave_before_the_table_of_runs(tmp_path, options):
     with nobody_reads():
         assert main([f"--runs={folder}", f"--output={tmp_path}/out", *options]) == 0
     assert list((tmp_path / "out").glob("*.md")), "files are written all the same"
-
-
-def test_a_reader_may_leave_before_the_table_of_tests(tmp_path):
-    table = tmp_path / "scores.csv"
-    table.write_text("model_id,model_steps,env,episode_steps,episode_return\nm,1,A-v0,9,1\n")
-    with nobody_reads():
-        assert main([f"--scores={table}", f"--output={tmp_path}/out"]) == 0
-    assert (tmp_path / "out" / "scores.md").exists()

@@ -64,16 +64,6 @@ def test_a_label_is_shown_as_it_is(label: str) -> None:
     figure.canvas.draw()  # a formula would fail here
 
 
-@pytest.mark.parametrize("labels", [["a", "b", "c"], [letter * 40 for letter in "abcde"],
-                                    ["W" * 60, "b"]])  # fmt: skip
-def test_no_entry_of_the_legend_is_cut_off(labels: list[str]) -> None:
-    figure = learning_curves({"Pong": {label: [curve(100), curve(200)] for label in labels}})
-    figure.canvas.draw()
-    box = figure.legends[0].get_window_extent()
-    assert box.x0 >= 0
-    assert box.x1 <= figure.bbox.x1
-
-
 def test_the_figure_of_a_comparison_is_small_enough_for_git(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
 

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import torch
 from scipy import ndimage
-from torch import Tensor, nn
+from torch import Tensor
 
 from ritornello.agent.models.base import ActorCritic, Inputs
 from ritornello.agent.models.factory import ModelConfig, make_model
-from ritornello.agent.models.popart import PopArt
 from ritornello.agent.models.torsos import PixelConv2d
 from ritornello.analysis.playing import load_agent, play
 from ritornello.analysis.saliency import Grid, Perturbation
@@ -142,56 +141,6 @@ def test_maps_are_enlarged_in_place() -> None:
 
 
 CELL = 4
-
-
-class CellsTorso(nn.Module):
-    """Features are the brightness of cells of 4x4 pixels, where it is above a threshold."""
-
-    def __init__(self, size: int, threshold: float) -> None:
-        super().__init__()
-        self.conv = PixelConv2d((1, size, size), 1, CELL, CELL)
-        nn.init.constant_(self.conv.weight, 1 / CELL**2)
-        nn.init.constant_(self.conv.bias, -threshold)  # type: ignore[arg-type]
-        self.feature_count = (size // CELL) ** 2
-
-    def forward(self, obs: Tensor) -> Tensor:
-        return torch.relu(self.conv(obs)).flatten(1)
-
-
-def cells_model(threshold: float) -> ActorCritic:
-    torso = CellsTorso(SIZE, threshold)
-    count = torso.feature_count
-    head = PopArt(count, enabled=False, step_size=0.1)
-    model = ActorCritic(torso, (1, SIZE, SIZE), count, TWO_ACTIONS, head)
-    for parameter in (*model.policy_head.parameters(), *model.value_head.parameters()):
-        nn.init.zeros_(parameter)
-    return model.requires_grad_(False)
-
-
-def hot_spot(model: ActorCritic, obs: Tensor) -> tuple[int, int]:
-    grid = Grid(SIZE, SIZE, 2.0, CELL)
-    inputs, state = some_inputs(obs), model.initial_state(1)
-    maps = Perturbation(model, grid).maps(inputs, state, model(inputs, state)[0])
-    row, column = np.unravel_index(maps["policy"].argmax(), maps["policy"].shape)
-    assert maps["policy"][row, column] > 0
-    return int(grid.rows[row]), int(grid.columns[column])
-
-
-def test_the_hot_spot_is_where_a_model_looks() -> None:
-    model = cells_model(threshold=0.0)
-    noise = torch.Generator().manual_seed(0)
-    obs = torch.randint(0, 256, (1, SIZE, SIZE), generator=noise).to(torch.uint8)
-    for cell in ((2, 3), (7, 1)):
-        nn.init.zeros_(model.policy_head.weight)
-        model.policy_head.weight[0, cell[0] * (SIZE // CELL) + cell[1]] = 3.0
-        inputs, state = some_inputs(obs), model.initial_state(1)
-        grid = Grid(SIZE, SIZE, 2.0, CELL)
-        maps = Perturbation(model, grid).maps(inputs, state, model(inputs, state)[0])["policy"]
-        far = np.abs(grid.rows[:, None] - CELL * cell[0]) > 16
-        assert maps[far.repeat(len(grid.columns), 1)].max() < 1e-6 * maps.max()
-        row, column = hot_spot(model, obs)
-        assert abs(row - CELL * cell[0] - 2) <= CELL
-        assert abs(column - CELL * cell[1] - 2) <= CELL
 
 
 # Between the walls and the paddles of an 84x84 frame of Pong.

@@ -20,7 +20,6 @@ from ritornello.analysis.to_score import (
     half_time,
     half_time_estimate,
 )
-from ritornello.core.errors import ConfigError
 from ritornello.metrics.curve import Curve
 from tests.analysis.builders import write_run
 from tests.reference.statistics_loops import median_time_loops
@@ -49,14 +48,6 @@ def test_half_the_runs_arrive_when_kaplan_and_meier_say(
     assert float(half_time(times, reached, weights)) == pytest.approx(expected)
 
 
-def test_many_sets_of_runs_are_found_at_once() -> None:
-    rng = np.random.default_rng(0)
-    times, reached = rng.integers(1, 6, (30, 5)).astype(float), rng.random((30, 5)) < 0.7
-    weights = np.ones((30, 5))
-    one_by_one = [half_time(*row) for row in zip(times, reached, weights, strict=True)]
-    assert half_time(times, reached, weights).tolist() == [float(x) for x in one_by_one]
-
-
 def test_without_runs_that_ended_early_it_is_the_median() -> None:
     assert half_time_estimate([[(3.0, True), (1.0, True), (9.0, True)]]).value == 3.0
     assert half_time_estimate([[(3.0, True), (1.0, True)]]).value == 2.0
@@ -76,12 +67,6 @@ def test_runs_that_never_arrive_are_neither_left_out_nor_counted_as_arrived() ->
     assert half_time_estimate([[(5.0, False)] * 5]).text() == (
         "not reached [not reached, not reached]"
     )
-
-
-def test_every_game_weighs_the_same_however_many_runs_it_has() -> None:
-    slow, fast = [(9.0, True)] * 6, [(1.0, True), (2.0, True)]
-    # Half of the weight has arrived when both fast ones have, and stays so until the slow come.
-    assert half_time_estimate([slow, fast]).value == (2.0 + 9.0) / 2
 
 
 def test_the_interval_respects_games_and_is_the_same_again() -> None:
@@ -160,20 +145,3 @@ def test_shares_of_human_play_are_taken_over_games(
     assert f"* {POLE}: the table of" in text
     assert main([*options, "--to_score=18.5"]) == 0
     assert "Over games" not in (out / "to_score.md").read_text(), "raw scores are no common scale"
-
-
-def test_scores_that_make_no_sense_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = write_run(tmp_path / "a", seed=1, env=POLE)
-    for text in ("many", "nan", "%", "inf"):
-        with pytest.raises(SystemExit):
-            main([f"--runs={run}", f"--to_score={text}"])
-        assert "no share of human play" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="no game here has a score of human play"):
-        main([f"--runs={run}", "--to_score=50%"])
-    for other in ("--area_to=500", "--profiles", "--at_steps=5"):
-        with pytest.raises(ConfigError, match="--to_score stands alone"):
-            main([f"--runs={run}", "--to_score=5", other])
-    with pytest.raises(ConfigError, match="are of trainings"):
-        main([f"--scores={run}", "--to_score=5"])
