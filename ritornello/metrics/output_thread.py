@@ -171,19 +171,15 @@ class BackgroundSink:
         if not self._failed:
             self._failed = True
             more = "it is left alone from now on" if self._gives_up else "it is tried again"
-            log.warning(
-                "%s cannot be written to (%s): training goes on, %s",
-                self._thread.name, error or type(error).__name__, more,
-            )  # fmt: skip
+            text = "%s cannot be written to (%s): training goes on, %s"
+            log.warning(text, self._thread.name, error or type(error).__name__, more)
 
     def _close(self) -> None:
         with contextlib.suppress(BaseException):
             self._sink.close()
         if self.failures:
-            log.warning(
-                "%s: writes that failed: %d; records or games may be missing",
-                self._thread.name, self.failures,
-            )  # fmt: skip
+            text = "%s: writes that failed: %d; records or games may be missing"
+            log.warning(text, self._thread.name, self.failures)
 
 
 class BackgroundHandler(logging.Handler):

@@ -68,10 +68,7 @@ class TrackerSink(ABC):
         """Send a record; before the first one, announce the run."""
         if self._run is None:
             flags = _read_object(self._folder / FLAGS)
-            project = flags.get("tracker_project")
-            self._run = self._begin(
-                project if isinstance(project, str) and project else PROJECT, flags
-            )
+            self._run = self._begin(str(flags.get("tracker_project") or PROJECT), flags)
         self._send(record)
 
     def episode(self, end: EpisodeEnd, at: Record) -> None:  # noqa: B027
@@ -100,20 +97,19 @@ class TrackerSink(ABC):
 
     def _known_as(self) -> str | None:
         """Return the name under which the service knows this run; None for a new one."""
-        try:
-            known = _read_object(self._folder / IDS).get(self.package)
-        except (ConfigError, TrackerError):
-            return None
+        known = self._names().get(self.package)
         is_plain = isinstance(known, str) and known.isprintable() and 0 < len(known) <= MAX_ID
         return known if is_plain else None
 
     def _remember(self, name: str) -> None:
-        path = self._folder / IDS
+        write_json(self._folder / IDS, {**self._names(), self.package: name})
+
+    def _names(self) -> dict[str, Any]:
+        """Return the names under which services know this run; {} if they cannot be read."""
         try:
-            known = _read_object(path)
+            return _read_object(self._folder / IDS)
         except (ConfigError, TrackerError):
-            known = {}
-        write_json(path, {**known, self.package: name})
+            return {}
 
 
 class WandbSink(TrackerSink):

@@ -11,7 +11,6 @@ import torch
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.analysis import filters
 from ritornello.analysis.filters import (
-    Comparison,
     checkpoint_files,
     load_training,
     main,
@@ -173,8 +172,3 @@ def test_preferred_images_excite_their_own_filter(normalise):
     assert (own > before + 0.1).all()
     assert (excitement(images).argmax(0) == torch.arange(5)).all(), "nobody else's image does more"
     assert not conv._forward_hooks
-
-
-def test_layers_of_which_nothing_can_be_told_are_drawn_empty(tmp_path):
-    row = Comparison("a", 1, "b", 1, "features", None, None, float("nan"))
-    assert filters._draw_curves([row], tmp_path) == ["cka.png"]

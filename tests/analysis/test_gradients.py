@@ -8,7 +8,6 @@ import pytest
 from ritornello.analysis import gradients
 from ritornello.analysis.gradients import (
     Measurement,
-    by_layer,
     heat_maps,
     main,
     measured_now,
@@ -47,13 +46,6 @@ def write_records(folder, count=3):
     lines.append({**lines[-1], "values": {"loss/total": 1.0}})  # a record without an update
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
     return folder
-
-
-def test_metrics_are_sorted_by_layer():
-    assert by_layer(VALUES) == {
-        "torso_net.linear1": {"norm": 3.0, "zero_fraction": 0.25},
-        "policy_head": {"norm": 4.0},
-    }
 
 
 def test_what_a_run_recorded_is_drawn_and_written(tmp_path):

@@ -73,17 +73,6 @@ def test_a_game_ends_with_a_moment_of_its_last_picture(tmp_path: Path) -> None:
         assert game[0].frame.ndim == 3
 
 
-def test_many_environments_play_as_many_games_as_asked(tmp_path: Path) -> None:
-    agent = load_agent(str(write_agent(tmp_path / "agent")))
-    steps = list(play_many(agent, 3, steps=5))
-    assert len(steps) == 5
-    assert steps[0].action.shape == (3,)
-    assert steps[0].features.shape == (3, agent.model.feature_count)
-    assert not torch.equal(steps[0].inputs.obs[0], steps[0].inputs.obs[1])
-    with pytest.raises(ConfigError, match="got 2 tasks for 3 environments"):
-        next(play_many(agent, 3, tasks=[0, 0]))
-
-
 def test_an_agent_of_several_games_plays_the_one_that_is_asked_for(tmp_path: Path) -> None:
     games = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
     folder = str(write_agent(tmp_path / "two", env=games))

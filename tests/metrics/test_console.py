@@ -8,7 +8,7 @@ from rich.console import Console
 from ritornello.core.durations import duration
 from ritornello.metrics.console import ConsoleSink
 from ritornello.metrics.record import Record
-from ritornello.metrics.text import BLOCKS, History, megabytes, percent, short
+from ritornello.metrics.text import BLOCKS, History, short
 from ritornello.metrics.view import Goal, View
 
 GOAL = Goal("Pong", "results/Pong_1", max_agent_steps=1000)
@@ -77,16 +77,6 @@ def test_until_the_first_update_one_line_says_what_is_waited_for(terminal):
     assert "0/1000" not in text.replace("100/1000", "")
     if not terminal:
         assert len(text.splitlines()) == 3
-
-
-def test_power_and_energy_are_shown_where_they_are_measured():
-    measured = {"system/cpu_power_w": 45.4, "system/joules_per_million_steps": 9321.0}
-    for values, is_shown in ((measured, True), ({}, False)):
-        screen = Screen(terminal=True)
-        screen.sink.write(record(100, **values))
-        screen.sink.close()
-        shown = [text in screen.text() for text in ("45 W", "9.32 kJ", "per M steps")]
-        assert shown == [is_shown] * 3
 
 
 def test_a_terminal_is_drawn_at_most_twice_a_second_and_given_back():
@@ -200,22 +190,6 @@ def test_several_games_have_a_row_each_and_one_score():
     assert "9 games score 0.314: Pong -20.1, Carnival 4123 |" in view.line()
 
 
-def test_with_one_game_nothing_is_said_of_several():
-    view = View(GOAL)
-    view.add(record(100, **OF_GAMES))
-    assert "score" not in rendered(view) + view.line()
-
-
-@pytest.mark.parametrize("values", [{}, VALUES])
-@pytest.mark.parametrize("width", [20, 40, 200])
-def test_the_panel_can_be_drawn_with_any_width_and_without_values(width, values):
-    view = View(GOAL)
-    view.add(Record(agent_steps=5000, values=values))  # beyond the goal, as the last block may be
-    text = rendered(view, width)
-    assert view.progress() == 1.0
-    assert max(map(len, text.splitlines())) <= width
-
-
 def test_a_value_stays_until_there_is_a_newer_one():
     view = View(GOAL)
     view.add(record(100))
@@ -266,8 +240,3 @@ def test_a_long_history_is_halved_and_keeps_its_shape():
 )
 def test_numbers_are_short(value, text):
     assert short(value) == text
-
-
-def test_other_units_are_short():
-    assert (percent(0.126), megabytes(512.4), megabytes(2048)) == ("13%", "512 MB", "2.0 GB")
-    assert (duration(3661.9), duration(90_000)) == ("1:01:01", "1 day, 1:00:00")

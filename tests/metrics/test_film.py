@@ -7,9 +7,8 @@ from pathlib import Path
 import imageio.v3 as iio
 import numpy as np
 import pytest
-from imageio.plugins.pyav import PyAVPlugin
 
-from ritornello.metrics.film import Film, FilmError, enlarged, side_by_side, write_gif
+from ritornello.metrics.film import Film, FilmError, side_by_side, write_gif
 
 
 def moving_square(count: int) -> list[np.ndarray]:
@@ -84,11 +83,6 @@ def test_pictures_stand_side_by_side() -> None:
     assert (row[:, 5:] == 9).all()
 
 
-def test_an_enlarged_picture_repeats_its_pixels() -> None:
-    picture = np.arange(4, dtype=np.uint8).reshape(2, 2)
-    assert enlarged(picture, 2).tolist() == [[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, 3, 3], [2, 2, 3, 3]]
-
-
 @pytest.mark.parametrize(
     "frame",
     [None, np.zeros((32, 32, 4), np.uint8), np.zeros((1, 1, 3), np.uint8), np.zeros(3, np.uint8)],
@@ -101,34 +95,6 @@ def test_what_is_no_picture_is_told_as_one_kind_of_error_and_leaves_no_film(
         write(tmp_path / "film.mp4", [*moving_square(2), frame])
     assert list(tmp_path.iterdir()) == []
     gc.collect()  # a destructor that tries once more would be told here
-
-
-def test_a_film_for_which_there_is_no_room_is_told_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(writer: PyAVPlugin) -> None:
-        raise RuntimeError("Error in PyAV callback: No space left on device")
-
-    monkeypatch.setattr(PyAVPlugin, "_flush_writer", full)
-    with pytest.raises(FilmError, match="No space left"):
-        write(tmp_path / "film.mp4", moving_square(2))
-    assert list(tmp_path.iterdir()) == []
-    gc.collect()
-
-    def frames() -> Iterator[np.ndarray]:
-        yield from moving_square(2)
-        raise KeyError("the first error")
-
-    with pytest.raises(KeyError, match="the first error"):
-        write(tmp_path / "film.mp4", frames())
-    gc.collect()
-
-
-def test_where_a_film_cannot_be_begun_what_has_its_name_stays(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(FilmError, match="cannot be written"):
-        write(tmp_path / "file" / "film.mp4", moving_square(2))
-    assert (tmp_path / "file").read_text() == "not a folder"
 
 
 def test_the_film_of_before_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
@@ -158,12 +124,3 @@ def test_a_film_that_an_error_cuts_short_replaces_none_where_it_is_not_wanted(
     gc.collect()
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_film_follows_no_link_that_has_its_hidden_name(tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("somebody's words")
-    (tmp_path / ".film.mp4").symlink_to(victim)
-    write(tmp_path / "film.mp4", moving_square(2))
-    assert victim.read_text() == "somebody's words"
-    assert not (tmp_path / ".film.mp4").is_symlink()

@@ -128,27 +128,6 @@ class Kept(io.RawIOBase):
         return len(data)
 
 
-def test_nothing_is_called_lost_that_a_buffer_writes_later(thread, caplog):
-    disk = Kept()
-    file = io.BufferedWriter(disk)
-
-    class Buffered(Taker):
-        def write(self, record):
-            file.write(b"%d\n" % record.updates)
-            file.flush()
-
-    sink = BackgroundSink(Buffered(), thread, gives_up=False)
-    sink.write(Record(updates=1))
-    assert thread.flush(HANGS_S)
-    disk.is_full = False
-    sink.write(Record(updates=2))
-    sink.close()
-    assert thread.flush(HANGS_S)
-    assert disk.got == b"1\n2\n"
-    assert "not written" not in caplog.text
-    assert "may be missing" in caplog.text
-
-
 def test_the_log_waits_for_no_terminal_and_has_its_words_of_the_moment(thread):
     lines = []
 

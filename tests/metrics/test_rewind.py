@@ -60,15 +60,6 @@ def test_lines_after_the_checkpoint_are_set_aside_and_the_others_stay(tmp_path):
         assert kept + cut.aside.read_bytes() == whole[cut.name]
 
 
-def test_what_is_cut_a_second_time_in_the_same_second_gets_a_name_of_its_own(tmp_path):
-    for last in (9, 7):
-        write_run(tmp_path, range(1 if last == 9 else 5, last))
-        rewound(tmp_path)
-    first, second = (tmp_path / f"Scores.txt.{n}" for n in (CUT, CUT.replace(".cut", "_2.cut")))
-    assert len(first.read_text().splitlines()) == 4
-    assert len(second.read_text().splitlines()) == 2
-
-
 def test_lines_of_later_updates_go_also_where_no_agent_step_was_made_since(tmp_path):
     """A batch may be made of unrolls that wait, or of replay alone."""
     sink = TextFilesSink(tmp_path, batch_size=2, unroll_length=5)
@@ -116,11 +107,6 @@ def test_nothing_is_rewritten_when_there_is_nothing_to_cut(tmp_path):
     before = {path: path.stat().st_ino for path in tmp_path.iterdir()}
     assert rewound(tmp_path, 3) == []
     assert {path: path.stat().st_ino for path in tmp_path.iterdir()} == before
-
-
-def test_a_run_without_files_can_be_rewound(tmp_path):
-    assert rewound(tmp_path) == []
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", f"metrics.jsonl.{CUT}"])
@@ -218,19 +204,6 @@ def test_what_is_no_journal_is_moved_out_of_the_way_and_never_followed(tmp_path,
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_planted_link_in_the_place_of_a_temporary_is_not_written_through(tmp_path):
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    run = tmp_path / "run"
-    run.mkdir()
-    write_run(run, range(1, 9))
-    for name in ("metrics.jsonl", f"metrics.jsonl.{CUT}"):
-        (run / f".{name}.{os.getpid()}.tmp").symlink_to(victim)
-    rewound(run)
-    assert victim.read_text() == "precious"
-    assert len(read_records(run)) == 4
-
-
 # --- TensorBoard ---------------------------------------------------------------------------------
 
 
@@ -257,9 +230,3 @@ def test_the_curves_of_tensorboard_do_not_fold_back(tmp_path):
     write_run(tmp_path, range(5, 7))
     write_events(tmp_path, range(5, 7))
     assert shown_steps(tmp_path) == [100, 200, 300, 400, 500, 600]
-
-
-def test_a_run_without_tensorboard_files_gets_none(tmp_path):
-    write_run(tmp_path, range(1, 9))
-    rewound(tmp_path)
-    assert not list(tmp_path.glob("events*"))

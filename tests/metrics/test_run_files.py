@@ -10,7 +10,6 @@ from ritornello.core.episode import EpisodeEnd
 from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import (
     last_record,
-    open_for_append,
     read_evaluations,
     read_games,
     read_records,
@@ -38,11 +37,6 @@ def test_files_are_read_back_as_written(tmp_path):
     assert [r.updates for r in read_records(tmp_path)] == [1, 2, 3]
 
 
-def test_a_folder_without_files_has_no_games_and_no_records(tmp_path):
-    assert read_games(tmp_path).returns.shape == (0,)
-    assert read_records(tmp_path) == []
-
-
 @pytest.mark.parametrize("cut", [2, 9, 15])
 def test_a_line_cut_off_by_a_crash_costs_only_itself_also_when_the_run_goes_on(tmp_path, cut):
     make_run(tmp_path, (1, 20))
@@ -54,17 +48,6 @@ def test_a_line_cut_off_by_a_crash_costs_only_itself_also_when_the_run_goes_on(t
     assert [r.updates for r in read_records(tmp_path)] == [1, 3]
     returns = read_games(tmp_path).returns.tolist()
     assert (returns[0], returns[-1]) == (1.0, 3.0)
-
-
-def test_appending_adds_no_empty_lines(tmp_path):
-    path = tmp_path / "x.txt"
-    for _ in range(2):
-        with open_for_append(path) as file:
-            file.write("a\n")
-    path.write_text(path.read_text() + "b")
-    with open_for_append(path) as file:
-        file.write("c\n")
-    assert path.read_text() == "a\na\nb\nc\n"
 
 
 def test_nobody_waits_for_a_pipe_in_the_place_of_the_records(tmp_path):
@@ -92,10 +75,3 @@ def test_a_damaged_evaluation_costs_only_itself(tmp_path, line):
     )
     (tmp_path / "evaluations.csv").write_bytes(text.encode())
     assert [row.mean for row in read_evaluations(tmp_path)] == [1.5, 3.5]
-
-
-def test_evaluations_under_a_damaged_heading_are_none(tmp_path):
-    row = "1,100,A-v0,greedy,1.5,0\n"
-    for heading in (LONG_CELL, '"time,agent_steps,game,policy,mean,standard_error', ""):
-        (tmp_path / "evaluations.csv").write_text(f"{heading}\n{row}")
-        assert read_evaluations(tmp_path) == []

@@ -4,14 +4,10 @@ import importlib
 
 import pytest
 
-from ritornello.core import faults
 from ritornello.core.episode import EpisodeEnd
-from ritornello.core.errors import ConfigError
-from ritornello.core.faults import Fault, Plan
 from ritornello.core.files import using
-from ritornello.metrics import sinks
 from ritornello.metrics.record import Record
-from ritornello.metrics.run_files import open_for_append, read_records
+from ritornello.metrics.run_files import read_records
 from ritornello.metrics.sinks import JsonLinesSink, Tee, TensorBoardSink, TextFilesSink
 from tests.exact.disks import ForgetfulDisk
 
@@ -79,35 +75,6 @@ def test_what_is_flushed_survives_a_power_cut_and_what_is_only_written_does_not(
             sink.close()
 
 
-@pytest.fixture
-def opened(monkeypatch):
-    """The text files that sinks open, in order."""
-    files = []
-    monkeypatch.setattr(
-        sinks, "open_for_append", lambda path: files.append(open_for_append(path)) or files[-1]
-    )
-    return files
-
-
-def test_a_full_disk_leaves_no_text_file_open(tmp_path, opened):
-    sink = TextFilesSink(tmp_path, batch_size=1, unroll_length=1)
-    sink.episode(game(1.0), Record(agent_steps=1))
-    with faults.loaded(Plan([Fault(("file.write",), "enospc", for_ever=True)])):
-        with pytest.raises(OSError, match="No space left"):
-            sink.close()
-        sink.close()
-    assert [file.closed for file in opened] == [True] * len(TextFilesSink.NAMES)
-
-
-def test_a_text_file_that_cannot_be_opened_leaves_no_other_one_open(tmp_path, opened):
-    with (
-        faults.loaded(Plan([Fault(("file.open",), "enospc", nth=4)])),
-        pytest.raises(OSError, match="No space left"),
-    ):
-        TextFilesSink(tmp_path, batch_size=1, unroll_length=1)
-    assert [file.closed for file in opened] == [True] * 3
-
-
 def test_games_that_no_record_has_counted_yet_are_counted_by_the_next_session(tmp_path):
     for counted in ([], ["3"], ["3", "2"]):
         sink = TextFilesSink(tmp_path, batch_size=1, unroll_length=1)
@@ -149,15 +116,6 @@ def test_tensorboard_reads_back_what_was_written(tmp_path):
         "counters/updates": 7,
         "counters/episodes": 2,
     }
-
-
-def test_without_the_package_the_error_says_what_to_install(tmp_path, monkeypatch):
-    def missing(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr("ritornello.metrics.sinks.importlib.import_module", missing)
-    with pytest.raises(ConfigError, match="pip install tensorboard"):
-        TensorBoardSink(tmp_path)
 
 
 class Listener:
