@@ -70,9 +70,7 @@ def check_resume(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
         this program.
     """
     _check_is_of_run(checkpoint)
-    _check_algorithm(checkpoint, blueprint)
-    _check_optimiser(checkpoint, blueprint)
-    _check_units(checkpoint, blueprint)
+    _check_same(checkpoint, blueprint)
     with restoring(str(checkpoint.path)):
         notes = [*_check_exactness(checkpoint, blueprint), *_schedule(checkpoint, blueprint)]
     return replace(checkpoint, notes=(*checkpoint.notes, *notes))
@@ -124,39 +122,27 @@ def _check_is_of_run(checkpoint: Checkpoint) -> None:
         )
 
 
-def _check_algorithm(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
-    """Refuse another algorithm."""
-    flags, path = blueprint.flags, checkpoint.path
-    then = checkpoint.state["flags"].get("algorithm", "impala")  # earlier versions had no other
-    if then != flags.algorithm:
-        raise ConfigError(
-            f"--algorithm={flags.algorithm}, but {path} is of a run with "
-            f"--algorithm={shown_text(str(then))}: expected the same. To start a new "
-            "run from its weights: --op_mode=train --load_model_url=<this one>."
-        )
+NEW_RUN = "To start a new run from its weights: --op_mode=train --load_model_url=<this one>."
 
 
-def _check_optimiser(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
-    flags = blueprint.flags
-    then = checkpoint.state["flags"].get("optimizer", flags.optimizer)
-    if flags.load_optimizer_save and then != flags.optimizer:
-        raise ConfigError(
-            f"--optimizer={flags.optimizer}, but {checkpoint.path} holds the state of "
-            f"{shown_text(str(then))}: expected the same as in that run, or "
-            "--load_optimizer_save=False, which begins with a fresh optimiser."
-        )
-
-
-def _check_units(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
-    """Refuse another meaning of what the value head says."""
-    popart, now = checkpoint.state["flags"].get("use_popart"), blueprint.flags.use_popart
-    if popart is not None and bool(popart) != now:
-        raise ConfigError(
-            f"--use_popart={now}, but {checkpoint.path} is of a run with "
-            f"--use_popart={bool(popart)}, and its values are in the units of that: expected the "
-            "same. To start a new run from its weights: --op_mode=train "
-            "--load_model_url=<this one>."
-        )
+def _check_same(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
+    """Refuse another algorithm, optimiser, or unit of the values than those of the checkpoint."""
+    flags, saved = blueprint.flags, checkpoint.state["flags"]
+    # Flag, its value where the checkpoint does not say it, and what to do about another value.
+    checks = [
+        ("algorithm", "impala", NEW_RUN),  # earlier versions had no other
+        ("use_popart", flags.use_popart, f"Its values are in the units of that. {NEW_RUN}"),
+    ]
+    if flags.load_optimizer_save:
+        fresh = "--load_optimizer_save=False begins with a fresh optimiser."
+        checks.append(("optimizer", flags.optimizer, fresh))
+    for name, unsaid, advice in checks:
+        now, then = getattr(flags, name), saved.get(name, unsaid)
+        if then not in (now, None):
+            raise ConfigError(
+                f"--{name}={now}, but {checkpoint.path} is of a run with "
+                f"--{name}={shown_text(str(then))}: expected the same. {advice}"
+            )
 
 
 def _check_pixels(checkpoint: Checkpoint, blueprint: Blueprint) -> None:

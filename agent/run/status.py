@@ -76,7 +76,7 @@ class RunStatus:
         Args:
           record: the newest record.
           findings: number of findings of the run.
-          processes: the parts "workers" and "server" (agent/run/worker_table.py).
+          processes: the parts "workers" and "server" (agent/run/recorder.py).
           experience: where batches come from.
         """
         now_s = time.monotonic()

@@ -4,7 +4,7 @@ import numpy as np
 
 from ritornello.agent.pools.worker_pool import HasProcesses, ProcessRow
 from ritornello.agent.run.experience import Experience, News, Serial
-from ritornello.agent.run.worker_table import WorkerTable, processes_of
+from ritornello.agent.run.recorder import WorkerTable, processes_of
 from ritornello.metrics.machine_share import ProcessUse
 from ritornello.transport.channel import WorkerStats
 from ritornello.transport.weights import WeightBoard
