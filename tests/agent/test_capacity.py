@@ -36,13 +36,6 @@ def _everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
 
-def test_what_is_known_is_said_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
-    CapacityWatch(1_000_000, 170 * KB, Memory(8e9), is_compressed=True)
-    (line,) = caplog.messages
-    assert "1,000,000 unrolls when full, at most 170.60 GB (compressed" in line
-    assert "8.00 GB of memory are free" in line
-
-
 def test_the_first_unrolls_are_weighed_once_and_then_at_each_doubling(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -88,21 +81,10 @@ def test_what_is_there_already_is_not_needed_once_more() -> None:
         CapacityWatch(1000, 8 * KB, Memory(0.8e6)).look(figures(900, 8 * KB))
 
 
-def test_the_agents_of_a_population_fill_up_together() -> None:
+def test_agents_that_run_at_once_fill_up_together() -> None:
     CapacityWatch(1_000_000, 8 * KB, Memory(9e9)).look(figures(100, 8 * KB))
     with pytest.raises(ConfigError, match=r"25\.80 GB, for 3 agents"):
         CapacityWatch(1_000_000, 8 * KB, Memory(9e9), agents=3).look(figures(100, 8 * KB))
-
-
-def test_a_small_replay_is_weighed_as_soon_as_it_is_full(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    watch = CapacityWatch(50, 8 * KB, Memory(1e9), is_compressed=True)
-    caplog.clear()
-    watch.look(figures(49, 4 * KB))
-    assert not caplog.messages
-    watch.look(figures(50, 4 * KB))
-    assert "2.0 times smaller" in caplog.messages[0]
 
 
 def test_the_figures_are_those_of_the_manager() -> None:

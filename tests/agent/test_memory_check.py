@@ -104,18 +104,6 @@ def test_no_mixture_ever_holds_more_than_is_reckoned_with(
         assert held <= most
 
 
-def test_the_old_rule_was_wrong_for_buffers_that_drop_by_other_rules() -> None:
-    # Two buffers of 50 that held 99 unrolls, where "the largest decides" said 50.
-    buffers = [queue(2, 0.2), standard(50, 0.4), standard(50, 0.4, reservoir=True)]
-    manager = make_manager(buffers, 10, fill_in_factor=0)
-    for seq in range(2000):
-        if not manager.insert(make_record(seq), seq, timeout_s=0):
-            manager.sample(context(), 0)
-            manager.insert(make_record(seq), seq, timeout_s=0)
-    held = round(manager.stats()["replay/memory_mb"] * 1e6 / SCHEMA.nbytes)
-    assert 90 < held <= most_unrolls_held(parse_replay_parameters(buffers), "block", 10)
-
-
 @pytest.mark.parametrize(
     ("flags", "part"),
     [
@@ -135,13 +123,6 @@ def test_each_flag_that_takes_memory_is_in_the_sum(flags: dict[str, Any], part: 
     (name,) = [name for name in large if name.startswith(part)]
     assert sum(large.values()) > sum(small.values())
     assert large[name] > small.get(name, 0)
-
-
-def test_a_reproducible_run_has_no_rings_and_no_workers() -> None:
-    parts = " ".join(needs_of(reproducible=True))
-    assert "rings" not in parts
-    assert "worker" not in parts
-    assert "1 batches" in parts
 
 
 def test_the_parts_are_added_and_not_compared_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -319,42 +319,7 @@ def test_a_successor_that_cannot_be_started_is_tried_again(make_pool, monkeypatc
     assert "worker 0 could not be started: [Errno 11] Resource temporarily" in caplog.text
 
 
-class Untouchable:
-    """A process that only the thread which polls may look at: waitpid answers one asker only."""
-
-    def __getattr__(self, name):
-        raise AssertionError(f"a report has asked a process for {name}")
-
-
-def test_reports_of_other_threads_ask_no_process(make_pool):
-    """Two threads that wait for one process would hide from each other how it ended."""
-    pool = make_pool(server=True, workers=2)
-    gather_until(pool, all_of(0, 1))
-    places = pool._places()
-    processes = [place.life.process for place in places]
-    try:
-        for place in places:
-            place.life.process = Untouchable()
-        assert pool.alive() == 2
-        assert pool.restarts == 0
-        assert pool.stats()["workers/alive"] == 2
-        assert len(pool.describe()) == 3
-    finally:
-        for place, process in zip(places, processes, strict=True):
-            place.life.process = process
-
-
 # --- the end -------------------------------------------------------------------------------------
-
-
-def test_after_a_stop_what_environments_owned_is_gone_because_they_were_closed(
-    make_real_pool, tmp_path
-):
-    pool = make_real_pool("Owning")
-    gather_until(pool, lambda taken: len(taken) > 2)
-    pool.stop(60.0)
-    assert len(troubled.simulators(tmp_path)) >= 3
-    assert troubled.closed(tmp_path) == troubled.simulators(tmp_path)
 
 
 def test_after_a_stop_what_environments_forgot_is_gone_too(make_real_pool, tmp_path):

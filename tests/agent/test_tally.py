@@ -49,16 +49,6 @@ def test_an_update_that_has_no_value_for_a_metric_does_not_spoil_its_mean():
     assert "replay/standard/drawn_age_updates" not in tally.record({}).values
 
 
-def test_a_metric_is_averaged_over_the_updates_that_reported_it():
-    tally = Tally(1, 3)
-    tally.book_update(
-        {"loss/total": torch.tensor(1.0), "vtrace/masked_fraction": torch.tensor(0.5)}
-    )
-    tally.book_update({"loss/total": torch.tensor(3.0)})
-    values = tally.record({}).values
-    assert (values["loss/total"], values["vtrace/masked_fraction"]) == (2.0, 0.5)
-
-
 def test_the_next_record_starts_from_nothing_but_counters_and_window():
     tally = busy_tally()
     tally.record({})
@@ -122,14 +112,6 @@ def test_the_best_mean_of_other_windows_is_no_best_of_these():
     assert older.games.best_mean == 3.0
 
 
-def test_taking_a_state_does_not_tie_it_to_the_tally():
-    tally = busy_tally()
-    state = tally.state_dict()
-    tally.book_game(game(9.0))
-    assert state["games"]["count"] == 4
-    assert 9.0 not in state["games"]["window"]
-
-
 # --- several games -----------------------------------------------------------------------------
 
 PONG, CARNIVAL, INVADERS = (f"{x}NoFrameskip-v4" for x in ("Pong", "Carnival", "SpaceInvaders"))
@@ -164,21 +146,6 @@ def test_each_of_several_games_has_values_of_its_own_under_declared_names():
     assert "episode/length_steps_1" not in record.values  # none ended meanwhile
     for name in record.values:
         check_declared(name)
-
-
-def test_a_single_game_keeps_its_names():
-    tally = Tally(4, 2, (PONG,))
-    play(tally, 0, 3.0)
-    assert sorted(tally.games.read()) == [
-        f"episode/{name}"
-        for name in (
-            "length_frames",
-            "length_steps",
-            "return_best",
-            "return_mean",
-            "return_raw",
-        )
-    ]
 
 
 def test_the_score_is_the_mean_over_the_games_with_human_marks_once_each_was_played():

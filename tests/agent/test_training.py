@@ -6,7 +6,6 @@ import shlex
 from dataclasses import replace
 
 import pytest
-import torch
 
 from ritornello.agent.run import training
 from ritornello.agent.run.trainer import Summary
@@ -118,27 +117,12 @@ def test_the_commands_type_again_what_no_file_may_ask_for(tmp_path, caplog, give
             assert getattr(repeated, name) == getattr(flags, name)
 
 
-def test_one_of_a_thing_is_one(caplog):
-    caplog.set_level("INFO")
-    assert training._counted(1, "worker") == "1 worker"
-    assert training._counted(2, "worker") == "2 workers"
-
-
 @pytest.mark.parametrize(
     ("draw", "status"), [(list, 0), (interrupted, INTERRUPTED), (impossible, 0)]
 )
 def test_charts_come_after_the_summary_and_end_no_run(folder, monkeypatch, draw, status):
     assert finish(folder, monkeypatch, draw) == (status, [Answer.RAISE])
     assert folder.summary_file.exists()
-
-
-@pytest.mark.parametrize(("device", "interval"), [("cuda", 0.0005), ("cpu", None)])
-def test_beside_a_gpu_threads_hand_python_over_sooner(monkeypatch, device, interval):
-    asked = []
-    monkeypatch.setattr("sys.setswitchinterval", asked.append)
-    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)  # it is for the whole process
-    training._set_up_torch(Flags(env="CartPole-v1"), torch.device(device))
-    assert asked == ([] if interval is None else [interval])
 
 
 def test_a_session_that_learns_nothing_is_no_success(tmp_path, capfd):

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -63,25 +62,6 @@ def test_a_pattern_counts_all_its_points_together_and_a_file_pattern_only_its_fi
         with pytest.raises(OSError, match="No space left") as caught:
             faults.at("file.sync_folder", Path("a/y.pt"))
     assert caught.value.errno == errno.ENOSPC
-
-
-def test_threads_share_one_count() -> None:
-    hit: list[int] = []
-
-    def pass_often() -> None:
-        for _ in range(500):
-            try:
-                faults.at("file.sync")
-            except InjectedFault:
-                hit.append(1)
-
-    with faults.loaded(plan({"at": "file.sync", "nth": 1999, "do": "raise"})):
-        threads = [threading.Thread(target=pass_often) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert hit == [1]
 
 
 def test_a_signal_arrives() -> None:
