@@ -103,7 +103,9 @@ def learning_curves(games: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Figur
     most_seeds = max(len(curves) for groups in games.values() for curves in groups.values())
     with_seeds = len(labels) <= len(COLOURS)
     texts = {label: _legend_text(label, games) for label in labels}
-    columns = legend_columns(list(texts.values()))
+    # So that none of it is cut off, one that is wider than the figure has a line of its own.
+    widest = LINE_INCHES + LETTER_INCHES * max(map(len, texts.values()))
+    columns = max(1, min(LEGEND_COLUMNS, int(WIDTH_INCHES / widest)))
     height = 3.4 * len(games) + 0.25 * -(-len(labels) // columns) + 0.6
     figure = new_figure(WIDTH_INCHES, height, dpi=120 if len(games) == 1 else 90)
     panels = figure.subplots(len(games), 2, squeeze=False)
@@ -131,16 +133,6 @@ def learning_curves(games: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Figur
         title_fontsize=8,
     )
     return figure
-
-
-def legend_columns(texts: Sequence[str]) -> int:
-    """Return how many columns the legend of learning curves has, so that none of it is cut off.
-
-    Args:
-      texts: its entries; one that is wider than the figure gets a line of its own.
-    """
-    widest = LINE_INCHES + LETTER_INCHES * max(map(len, texts), default=0)
-    return max(1, min(LEGEND_COLUMNS, int(WIDTH_INCHES / widest)))
 
 
 def _legend_text(label: str, games: Mapping[str, Mapping[str, Sequence[Curve]]]) -> str:
