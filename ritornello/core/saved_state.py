@@ -43,30 +43,33 @@ def expect(condition: bool, expected: str, *keys: Any) -> None:
 
 
 def item(state: Any, key: Any, *kinds: type, default: Any = REQUIRED) -> Any:
-    """Return an item of a mapping, which is of one of these types; True and False are no numbers.
+    """Return an item of a mapping, which is exactly of one of these types.
 
     Args:
       state: mapping from a file.
       key: its key.
       kinds: types that the item may have; `float` takes whole numbers, too.
-      default: value where there is no such key; such an item may also be None in the file.
+      default: value where there is no such key, or None.
 
     Raises:
       StateError: if it is missing or of another type.
     """
-    if not isinstance(state, Mapping):
-        raise StateError(f"expected a mapping, got {shown(state, 80)}")
+    expect(isinstance(state, Mapping), f"a mapping, got {type(state).__name__}")
     value = state.get(key, default)
     if value is REQUIRED:
         raise StateError("is missing", key)
     if value is None and default is not REQUIRED:
         return default
-    is_other = not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)
-    if is_other and not (type(value) is int and float in kinds):
-        names = " or ".join(kind.__name__ for kind in kinds)
-        got = shown(value, 80) if isinstance(value, (str, int, float, type(None))) else "another"
-        raise StateError(f"expected {names}, got {got} ({type(value).__name__})", key)
+    _check_kind(value, kinds, key)
     return value
+
+
+def _check_kind(value: Any, kinds: tuple[type, ...], *keys: Any) -> None:
+    if type(value) not in kinds and not (type(value) is int and float in kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        is_short = isinstance(value, (str, int, float))
+        got = f"{type(value).__name__} {shown(value, 80) if is_short else ''}".strip()
+        raise StateError(f"expected {names}, got {got}", *keys)
 
 
 def whole(state: Any, key: Any, default: Any = REQUIRED, low: int = 0) -> int:
@@ -87,9 +90,7 @@ def items(state: Any, key: Any, *kinds: type, default: Any = REQUIRED) -> list[A
     """Return a list (or a tuple) of a mapping, of whose elements each is of one of these types."""
     found = item(state, key, list, tuple, default=default)
     for place, element in enumerate(found or ()):
-        if type(element) not in kinds and not (type(element) is int and float in kinds):
-            with within(key):
-                item(dict(enumerate(found)), place, *kinds)
+        _check_kind(element, kinds, key, place)
     return found if found is default else list(found)
 
 
