@@ -8,7 +8,7 @@ A round runs every placement of every network once, so that placements of a netw
 other; rounds are repeated. A placement that the machine does not have is an error.
 
 With `--updates` nothing is played: an update of the learner is timed alone, with the same batch
-again and again, computed and replayed from a recording (agent/learning/backward.py).
+again and again, computed and replayed from a recording (agent/learning/recorded.py).
 """
 
 from __future__ import annotations

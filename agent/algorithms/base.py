@@ -17,7 +17,7 @@ import copy
 import math
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -146,7 +146,7 @@ class Algorithm(ABC):
 
     # Whether the loss asks the host for nothing: it decides nothing by the numbers of a batch,
     # keeps nothing in Python and needs no `progress` but for an entropy cost that falls. A GPU may
-    # then replay it (agent/learning/backward.py). A subclass has to say it anew.
+    # then replay it (agent/learning/recorded.py). A subclass has to say it anew.
     loss_is_pure: ClassVar[bool] = False
 
     def __init__(self, config: Any, buffers: Sequence[str] = ()) -> None:
@@ -204,14 +204,6 @@ class Algorithm(ABC):
         own = vars(type(self)).get("loss_is_pure", False)
         is_alone = self.group.world_size == 1
         return own and is_alone and getattr(self.config, "entropy_end_cost", None) is None
-
-    def minibatches(self, batch: Batch) -> Iterator[Batch]:
-        """Yield what one update each is made of; the whole batch once, unless overridden.
-
-        The next one is asked for after the update with the one before. A run is saved only between
-        batches, so nothing of this has to be in `state_dict` but what the next batch needs.
-        """
-        yield batch
 
     def state_dict(self) -> dict[str, Any]:
         """Return what it keeps besides the model, of tensors and plain types; {} if nothing."""

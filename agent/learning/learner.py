@@ -8,18 +8,19 @@ Next to read: agent/run/experience.py, which makes batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ritornello.agent.algorithms.base import Algorithm
+from ritornello.agent.algorithms.base import Algorithm, Loss
 from ritornello.agent.algorithms.batch import Batch
-from ritornello.agent.learning.backward import make_backward
 from ritornello.agent.learning.gradients import Gradient, error_of
 from ritornello.agent.learning.layer_gradients import LayerGradients
 from ritornello.agent.learning.optim import load_moments
+from ritornello.agent.learning.recorded import make_runner
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.models.pixels import shown_steps
 from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
@@ -63,7 +64,7 @@ class Learner:
           channels_last: keep images and convolution weights in NHWC order (for tensor cores).
           threads: on a CPU, number of threads that compute shares of the torso's rows.
           compile: run the torso through torch.compile; the first step then takes a minute.
-          cuda_graph: on a GPU, replay what an update computes (agent/learning/backward.py).
+          cuda_graph: on a GPU, replay what an update computes (agent/learning/recorded.py).
           gradients_due: whether an update also reports the gradient of each layer; None: never.
           group: sums over the batches of all learners of the run.
         """
@@ -79,7 +80,7 @@ class Learner:
         self._gradients_due = gradients_due
         self._max_grad_norm = max_grad_norm or float("inf")
         self._parameters = list(model.parameters())
-        self._backward = make_backward(model, optimiser, may_record=cuda_graph)
+        self._run = make_runner(model, may_record=cuda_graph)
         # PopArt scales the value head with the rewards, so its size says nothing.
         heads = {id(parameter) for parameter in model.value_head.parameters()}
         self._measured = [p for p in self._parameters if id(p) not in heads]
@@ -114,36 +115,55 @@ class Learner:
         Raises:
           NonFiniteUpdate: if the loss or a gradient is not finite. It names the first bad quantity.
         """
-        restore = self._snapshot()
-        try:
+
+        def loss_and_gradient(batch: Batch) -> Loss:
+            self.optimiser.zero_grad(set_to_none=True)
+            loss = self.algorithm.loss(self.model, batch, self.optimiser, progress)
+            loss.total.backward()
+            return loss
+
+        with self._undone_unless_complete() as undo:
             self._observe(batch)
-            loss = self._backward(self.algorithm, batch, progress)  # zero_grad, loss, backward
-            gradient = Gradient(self._parameters, loss, self.group)
-            # The only wait for the device in a step: a bad gradient must not reach the weights.
-            if not gradient.is_finite:
-                restore()  # the search for the culprit starts from the state before the update
-                raise error_of(
-                    loss, batch, self.algorithm, self.model, self.version, progress, self.group
-                )
-            gradient.hand_over()
-            is_due = self._gradients_due is not None and self._gradients_due()
-            layers = LayerGradients(self.model) if is_due else None
+            loss = self._run(loss_and_gradient, self.algorithm, batch)  # on a GPU, replayed
+            norm = self._finite_norm(loss, batch, progress, undo)
+            layers = self._layers_if_due()
             faults.at("learner.step")
             torch.nn.utils.clip_grads_with_norm_(
-                self._parameters, self._max_grad_norm, gradient.norm, foreach=True
+                self._parameters, self._max_grad_norm, norm, foreach=True
             )
-        except BaseException:
-            restore()
-            self.optimiser.zero_grad(set_to_none=True)
-            raise
+        lr = self._set_lr(progress)
+        self.optimiser.step()
+
+        self.errors = loss.errors
+        metrics = loss.metrics | self._metrics(batch, norm, lr)
+        self.version += 1
+        return metrics if layers is None else metrics | layers.metrics()
+
+    def _finite_norm(
+        self, loss: Loss, batch: Batch, progress: float, undo: Callable[[], None]
+    ) -> Tensor:
+        """Sum the gradient over all learners; return its norm, or raise NonFiniteUpdate.
+
+        It is the only wait for the device in a step: a bad gradient must not reach the weights.
+        """
+        gradient = Gradient(self._parameters, loss, self.group)
+        if not gradient.is_finite:
+            undo()  # the search for the culprit starts from the state before the update
+            raise error_of(
+                loss, batch, self.algorithm, self.model, self.version, progress, self.group
+            )
+        gradient.hand_over()
+        return gradient.norm
+
+    def _layers_if_due(self) -> LayerGradients | None:
+        is_due = self._gradients_due is not None and self._gradients_due()
+        return LayerGradients(self.model) if is_due else None
+
+    def _set_lr(self, progress: float) -> float:
         lr = self._schedule(progress) * self._lr_factor
         for parameters in self.optimiser.param_groups:
             parameters["lr"] = lr
-        self.optimiser.step()
-        self.errors = loss.errors
-        metrics = loss.metrics | self._metrics(batch, gradient.norm, lr)
-        self.version += 1
-        return metrics if layers is None else metrics | layers.metrics()
+        return lr
 
     def _observe(self, batch: Batch) -> None:
         """Move the statistics of observations, as long as they may still move."""
@@ -167,19 +187,25 @@ class Learner:
             metrics["weights/norm"] = torch.nn.utils.get_total_norm(weights, foreach=True)
         return metrics
 
-    def _snapshot(self) -> Callable[[], None]:
-        """Remember all that moves before the gradient is known; return a function to restore it."""
+    @contextmanager
+    def _undone_unless_complete(self) -> Iterator[Callable[[], None]]:
+        """Undo what moves before the optimiser's step if the block raises; yield what undoes it."""
         parts = [self.model.value_head.snapshot(self.optimiser), self.algorithm.snapshot()]
         if self._observes:
             unsettled = self.model.unsettled()
             parts += [statistics.snapshot() for statistics in unsettled.values()]
             self._observes = bool(unsettled)
 
-        def restore() -> None:
-            for part in parts:
-                part()
+        def undo() -> None:
+            for restore in parts:
+                restore()
 
-        return restore
+        try:
+            yield undo
+        except BaseException:
+            undo()
+            self.optimiser.zero_grad(set_to_none=True)
+            raise
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that was learned; "algorithm" is there if that has a state.
@@ -213,4 +239,4 @@ class Learner:
             with within("algorithm"):
                 self.algorithm.load_state_dict(own)
         self._observes = True
-        self._backward.forget()
+        self._run.forget()

@@ -247,31 +247,27 @@ class Trainer:
         self._rested_s += seconds
 
     def _learn(self, batch: Batch) -> bool:
-        """Make the updates of a batch; return False if not one of them was possible."""
-        before = self._learner.version
-        part = batch
+        """Make the update of a batch; return False if it was not possible."""
         try:
-            for part in self._learner.algorithm.minibatches(batch):
-                metrics = self._learner.step(part, self._progress())
-                self._experience.feed_back(part, self._learner.errors)
-                self._bad_updates.good()
-                self._tally.book_update(metrics)
-                self._company.updated()
+            metrics = self._learner.step(batch, self._progress())
+            self._experience.feed_back(batch, self._learner.errors)
+            self._bad_updates.good()
+            self._tally.book_update(metrics)
+            self._company.updated()
         except NonFiniteUpdate as error:
             # If this one is too many, it is not the batch; that of another learner says nothing.
             self._learner_failed = error.culprit.name != "learner"
-            self._bad_updates.note(error, part, self._learner.version)
+            self._bad_updates.note(error, batch, self._learner.version)
             self._learner_failed = False  # its state is that of before, and can be saved
-            self._experience.discard(part.item[list(error.culprit.columns)].tolist())
+            self._experience.discard(batch.item[list(error.culprit.columns)].tolist())
+            return False
         except LearnerLost:
             raise  # the state is that of before, and can be saved
         except BaseException:
             self._learner_failed = True
             raise
-        has_learned = self._learner.version > before
-        if has_learned:
-            self._publish()
-        return has_learned
+        self._publish()
+        return True
 
     def _evaluate(self) -> None:
         self.evaluating.look(self._tally.updates, self._tally.agent_steps, self._learner.model)

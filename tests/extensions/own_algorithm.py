@@ -17,7 +17,7 @@ class PpoConfig(ActorCriticConfig):
     """Fields of ActorCriticConfig come from their flags, these from --algorithm_kwargs."""
 
     clip: float = 0.2
-    passes: int = 2  # updates per batch, each with half of its unrolls
+    dropped: float = 0.5  # share of the unrolls of a batch, at random, that are not learned from
 
 
 @register_algorithm("ppo")
@@ -29,16 +29,13 @@ class Ppo(Algorithm):
 
     def __init__(self, config, buffers=()):
         super().__init__(config, buffers)
-        self.shuffle = torch.Generator().manual_seed(0)
-
-    def minibatches(self, batch):
-        for _ in range(self.config.passes):
-            order = torch.randperm(batch.size, generator=self.shuffle)
-            yield batch.of_columns(order[: max(1, batch.size // 2)].tolist())
+        self.generator = torch.Generator().manual_seed(0)
 
     def loss(self, model, batch, optimiser=None, progress=0.0):
         config = self.config
+        kept = torch.rand(batch.size, generator=self.generator) >= config.dropped
         valid, keep_gradient = learnable_rows(batch, config.burn_in_steps)
+        valid = valid & kept.to(valid.device)
         seen = forward(model, batch, keep_gradient)
         log_ratios = seen.log_ratio
         with torch.no_grad():
@@ -67,7 +64,7 @@ class Ppo(Algorithm):
         return Loss(total, metrics, errors.masked_fill(~valid, math.nan))
 
     def state_dict(self):
-        return {"generator": self.shuffle.get_state()}
+        return {"generator": self.generator.get_state()}
 
     def load_state_dict(self, state):
-        self.shuffle.set_state(state["generator"])
+        self.generator.set_state(state["generator"])

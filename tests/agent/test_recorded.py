@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from ritornello.agent.algorithms.impala import Impala
-from ritornello.agent.learning.backward import Backward, RecordedBackward, make_backward
 from ritornello.agent.learning.learner import Learner
-from ritornello.agent.learning.optim import OptimiserConfig, make_optimiser
+from ritornello.agent.learning.recorded import RecordingRunner, Runner, make_runner
 from tests.agent.builders import make_batch, make_small_model, make_spec
 from tests.agent.learners import CONFIG, make_learner, same, with_bad_reward
 
@@ -37,7 +36,7 @@ class ByHand:
             self.replays += 1
             present = [p.grad for p in self.parameters]
             again = work()
-            pairs = [(made.figures, again.figures), (made.loss.total, again.loss.total)]
+            pairs = [(made.metrics, again.metrics), (made.loss.total, again.loss.total)]
             pairs += [(made.loss.errors, again.loss.errors)]
             pairs += zip(gradient, self.gradient(), strict=True)
             for first, now in pairs:
@@ -57,7 +56,7 @@ def pair(config=CONFIG, spec=None, **model):
         make_learner(make_small_model(spec, **model), config=config) for _ in range(2)
     )
     recorder = ByHand(recording)
-    recording._backward = RecordedBackward(recording.model, recording.optimiser, recorder)
+    recording._run = RecordingRunner(recording.model, recorder)
     return plain, recording, recorder
 
 
@@ -175,7 +174,7 @@ def test_what_cannot_be_recorded_is_computed_and_said_once(caplog):
         tries.append(work)
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
-    learner._backward = RecordedBackward(learner.model, learner.optimiser, refuse)
+    learner._run = RecordingRunner(learner.model, refuse)
     with caplog.at_level(logging.WARNING):
         for seed in range(4):
             for each in (plain, learner):
@@ -187,9 +186,7 @@ def test_what_cannot_be_recorded_is_computed_and_said_once(caplog):
 
 
 def test_on_a_cpu_nothing_is_recorded():
-    model = make_small_model()
-    optimiser = make_optimiser(OptimiserConfig(), model)
-    assert type(make_backward(model, optimiser, may_record=True)) is Backward
+    assert type(make_runner(make_small_model(), may_record=True)) is Runner
 
 
 @pytest.mark.gpu
@@ -213,7 +210,7 @@ def test_on_a_gpu_a_replayed_update_is_the_computed_one(monkeypatch, model, prec
         batch = replace(batch, **{name: t.to("cuda") for name, t in vars(batch).items()})
         losses.append([each.step(batch, 0.0)["loss/total"] for each in (plain, recorded)])
     assert not caplog.records
-    assert recorded._backward._recording is not None
+    assert recorded._run._recording is not None
     for expected, got in losses:
         torch.testing.assert_close(got, expected, rtol=0.02, atol=0.02)
     for one, two in zip(plain.model.parameters(), recorded.model.parameters(), strict=True):
