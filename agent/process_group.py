@@ -46,7 +46,7 @@ class ProcessGroup:
         """
         return tensor
 
-    def agree(self, numbers: Sequence[float]) -> list[float]:
+    def sum_numbers(self, numbers: Sequence[float]) -> list[float]:
         """Return the sum of each number over all learners, the same everywhere.
 
         Raises:

@@ -17,7 +17,7 @@ from typing import Any
 from ritornello.agent.assembly import Blueprint, env_config, model_of_shapes
 from ritornello.agent.cluster.ray_cluster import check_ray, workers_that_fit
 from ritornello.agent.learners.place import ALONE_HERE, Place
-from ritornello.agent.run.company import SINGLE, Company, join
+from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator, join
 from ritornello.agent.run.live_page import check_live_page, live_page
 from ritornello.agent.run.memory_check import check_memory
 from ritornello.agent.run.resume_checks import check_session
@@ -77,22 +77,22 @@ def prepare(argv: Sequence[str], place: Place = ALONE_HERE) -> Session:
 
     flags = parse(argv, stored_flags, family_of)
     check_several(flags, place)
-    company = join(place, flags.learner_timeout)
+    coordinator = join(place, flags.learner_timeout)
     try:
-        return _resolve(argv, flags, loaded, company)
+        return _resolve(argv, flags, loaded, coordinator)
     except BaseException as error:
-        company.tell(error)
+        coordinator.announce_failure(error)
         raise
 
 
 def _resolve(
-    argv: Sequence[str], flags: Flags, loaded: Mapping[str, Checkpoint], company: Company
+    argv: Sequence[str], flags: Flags, loaded: Mapping[str, Checkpoint], coordinator: Coordinator
 ) -> Session:
     envs = tuple(flags.env.split(","))
     for env_id in envs:
         check_env_id(env_id)
     if flags.seed is None:
-        seed = int(company.from_first(str(secrets.randbits(31))))
+        seed = int(coordinator.broadcast(str(secrets.randbits(31))))
         flags = flags.model_copy(update={"seed": seed})
     checkpoint = loaded.get(flags.load_model_url or "")
     begins = flags.op_mode == "train" or (
@@ -114,7 +114,7 @@ def _resolve(
             )
         if flags.op_mode == "train_w_load" and not begins:
             flags = _with_schedule_of(checkpoint, flags, argv)
-    blueprint = Blueprint.draw(flags, company.place, _workers_that_fit(flags))
+    blueprint = Blueprint.draw(flags, coordinator.place, _workers_that_fit(flags))
     shapes, start = model_of_shapes(flags, blueprint.env_spec), None
     if checkpoint is not None and begins:
         start = warm_start(checkpoint, blueprint)
@@ -122,7 +122,7 @@ def _resolve(
         checkpoint.check_spec(blueprint.env_spec)
         check_weights(checkpoint, shapes)
         checkpoint = check_session(checkpoint, blueprint)
-        check_several_resume(checkpoint, flags, company.place)
+        check_several_resume(checkpoint, flags, coordinator.place)
     if flags.op_mode == "test" and flags.render:
         check_can_be_shown(blueprint, envs[0])
     if flags.op_mode != "test":
@@ -130,7 +130,7 @@ def _resolve(
         _check_limits(flags, None if begins else checkpoint)
         blueprint.workers()  # raises ConfigError if a game would get no environment
         evaluation_blueprint(blueprint)  # and if there are no such rules
-    return Session(blueprint, checkpoint, list(argv), start, envs, company)
+    return Session(blueprint, checkpoint, list(argv), start, envs, coordinator)
 
 
 def _workers_that_fit(flags: Flags) -> int | None:
@@ -234,7 +234,7 @@ class Session:
     argv: list[str]
     start: WarmStart | None = None  # of a new run that starts from the checkpoint's weights
     envs: tuple[str, ...] = ()  # ids of the games to play in test mode
-    company: Company = SINGLE
+    coordinator: Coordinator = SINGLE_LEARNER
 
     def run(self, stop: StopSignals | None = None) -> int:
         """Train or test; return the exit status.
@@ -270,10 +270,10 @@ class Session:
             try:
                 return train(
                     self.blueprint, self.argv, stop, self.checkpoint, folder, self.start,
-                    self.company,
+                    self.coordinator,
                 )  # fmt: skip
             except BaseException as error:
-                self.company.tell(error)
+                self.coordinator.announce_failure(error)
                 raise
 
     def _own_folder(self) -> RunFolder | None:

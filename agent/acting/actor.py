@@ -77,8 +77,8 @@ class Action:
     state: np.ndarray | None = None  # [E, state_count] float32, memory before this decision
 
 
-class Thought(NamedTuple):
-    """What a model makes of E observations."""
+class ActingPass(NamedTuple):
+    """One forward pass of the model over E observations."""
 
     inputs: Inputs  # [E, ...], what it looked at
     features: torch.Tensor  # [E, F]
@@ -143,7 +143,7 @@ class Actor:
         Returns:
           The actions, and the memory after them.
         """
-        _, features, heads, after = self.think(observation, state)
+        _, features, heads, after = self.forward(observation, state)
         decision = Action(
             action=self.choose(heads.params).cpu().numpy(),
             params=heads.params.cpu().numpy(),
@@ -153,12 +153,12 @@ class Actor:
         )
         return decision, after
 
-    def think(self, observation: Observation, state: torch.Tensor) -> Thought:
+    def forward(self, observation: Observation, state: torch.Tensor) -> ActingPass:
         """Show observations to the model and choose nothing; arguments as those of `decide`."""
         inputs = self._inputs(observation)
         features = self._model.torso(inputs.obs, inputs.task_id)
         hidden, after = self._model.hidden(features[None], inputs.as_row(), state)
-        return Thought(inputs, features, self._model.heads(hidden[0], inputs.task_id), after)
+        return ActingPass(inputs, features, self._model.heads(hidden[0], inputs.task_id), after)
 
     def _inputs(self, observation: Observation) -> Inputs:
         """Return what the model may look at; on the device if it does."""

@@ -1,7 +1,7 @@
 """The learners of a run as a group that adds up tensors, over `torch.distributed`.
 
-    Group.sum_ ──► gloo, by TCP, each call with a deadline
-    Group.tell ──► store: a sentence for the others, in case this learner fails
+    GlooGroup.sum_ ──► gloo, by TCP, each call with a deadline
+    GlooGroup.announce_failure ──► store: a sentence for the others, in case this learner fails
 
 The store is a small server of keys in the process of learner 0. When a sum fails, each learner
 writes there that it has noticed, and looks who else has: the one that says nothing is dead or
@@ -9,7 +9,7 @@ frozen. So every learner ends with the same sentence, which names it.
 
 This is the only file that imports `torch.distributed`. It makes process groups of its own and
 leaves the default one alone, so nothing global has to be cleaned up.
-Next to read: agent/run/company.py, which decides with it when an update is made.
+Next to read: agent/run/coordinator.py, which decides with it when an update is made.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class LearnerLost(PlatformError):
         self.ranks = tuple(ranks)
 
 
-class Group(ProcessGroup):
-    """The sums of `Reduction`, over processes. Not thread-safe: belongs to the learner's thread."""
+class GlooGroup(ProcessGroup):
+    """Sums over processes. Not thread-safe: belongs to the learner's thread."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Group(ProcessGroup):
         self.timeout_s = self._later_timeout_s
 
     def sum_(self, tensor: Tensor, what: str) -> Tensor:
-        """Replace `tensor` by the sum over all learners; see `Reduction.sum_`.
+        """Replace `tensor` by the sum over all learners; see `ProcessGroup.sum_`.
 
         A tensor on a GPU goes by way of the host's memory.
         """
@@ -112,8 +112,8 @@ class Group(ProcessGroup):
         self._all_reduce(host, f"the sum {what!r}")
         return tensor if host is tensor else tensor.copy_(host)
 
-    def agree(self, numbers: Sequence[float]) -> list[float]:
-        """Return the sum of each number over all learners; see `Reduction.agree`."""
+    def sum_numbers(self, numbers: Sequence[float]) -> list[float]:
+        """Return the sum of each number over all learners; see `ProcessGroup.sum_numbers`."""
         total = torch.tensor(list(numbers), dtype=torch.float64)
         self._all_reduce(total, "the round before an update")
         agreed: list[float] = total.tolist()
@@ -136,8 +136,8 @@ class Group(ProcessGroup):
         self._all_reduce(joined, "what the learners tell each other")
         return [piece.numpy().tobytes() for piece in torch.split(joined, list(sizes))]
 
-    def tell(self, sentence: str) -> None:
-        """Say why this learner fails, and leave: the others find out at once, and why.
+    def announce_failure(self, sentence: str) -> None:
+        """Write down why this learner fails, and leave: the others find out at once, and why.
 
         Args:
           sentence: what they are to tell the user.

@@ -86,7 +86,7 @@ def error_of(
     own, size = group.rank, group.world_size
     culprit = find_culprit(stages_of(algorithm, model, batch, progress), batch)
     # Not by the own loss: through the sums, it is no better than that of the others.
-    counts = group.agree([float(culprit is not None and rank == own) for rank in range(size)])
+    counts = group.sum_numbers([float(culprit is not None and rank == own) for rank in range(size)])
     bad = [str(rank) for rank, count in enumerate(counts) if count]
     if culprit is None and bad:
         whose = f"learner {bad[0]}" if len(bad) == 1 else f"learners {', '.join(bad)}"

@@ -43,7 +43,7 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class News:
+class WorkerReport:
     """The reports that came with one block of unrolls."""
 
     stats: WorkerStats
@@ -94,7 +94,7 @@ class Experience:
         """
         raise NotImplementedError
 
-    def news(self) -> list[News]:
+    def reports(self) -> list[WorkerReport]:
         """Return what workers have reported since the last call, oldest first."""
         raise NotImplementedError
 
@@ -123,10 +123,12 @@ class Experience:
         """Drop items that nothing can be learned from, so that they are not drawn again."""
         self.replay.discard(ids)
 
-    def report_of(self, block: UnrollBlock) -> News:
+    def report_of(self, block: UnrollBlock) -> WorkerReport:
         """Return what came with a block, which is still valid."""
         version = self._feed.schema.view(block.records, "version").max(initial=0)
-        return News(block.stats, block.episodes, block.worker_id, len(block.records), int(version))
+        return WorkerReport(
+            block.stats, block.episodes, block.worker_id, len(block.records), int(version)
+        )
 
     def adapt(self, values: Mapping[str, float]) -> None:
         """Take the values of a whole record, and set what follows from them."""
@@ -202,7 +204,7 @@ class Serial(Experience):
         """Start nothing; see `Experience`."""
         super().__init__(pool, replay, feed, evaluate)
         self._pool = pool
-        self._news: list[News] = []
+        self._reports: list[WorkerReport] = []
         self._waiting: deque[Record] = deque()  # collected, not yet inserted
         self._saved_pool: Mapping[str, Any] | None = None  # to be restored by `start`
         self._ended = False
@@ -228,16 +230,16 @@ class Serial(Experience):
             return batch
         if not self._waiting:
             for block in self._pool.poll(0.0):
-                self._news.append(self.report_of(block))
+                self._reports.append(self.report_of(block))
                 self._waiting.extend(block.records)
         if self.replay.insert(self._waiting[0], self.moment.update, 0.0):
             self._waiting.popleft()
         return None
 
-    def news(self) -> list[News]:
+    def reports(self) -> list[WorkerReport]:
         """Return what was collected besides unrolls since the last call."""
-        news, self._news = self._news, []
-        return news
+        reports, self._reports = self._reports, []
+        return reports
 
     def adapt(self, values: Mapping[str, float]) -> None:
         """Nothing to do: no clock may decide anything in a reproducible run."""

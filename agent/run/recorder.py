@@ -1,6 +1,6 @@
 """Records of a training: what workers told, what the machine did, and what is wrong with it.
 
-    News ── book ──► Tally, WorkerTable, Sink (games)
+    WorkerReport ── book ──► Tally, WorkerTable, Sink (games)
                            │
     Hardware, values ── write ──► Record ──► Sink, Diagnosis, RunStatus
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from ritornello.agent.pools.worker_pool import HasProcesses, ProcessRow
 from ritornello.agent.run.evaluating import NoEvaluating
-from ritornello.agent.run.experience import Experience, News
+from ritornello.agent.run.experience import Experience, WorkerReport
 from ritornello.agent.run.status import RunStatus
 from ritornello.agent.run.tally import Tally
 from ritornello.metrics.energy import EnergyBook
@@ -67,12 +67,12 @@ class Recorder:
         """What the run has used so far, over the time in which it was measured."""
         return self._hardware.energy
 
-    def book(self, reports: Sequence[News]) -> None:
+    def book(self, reports: Sequence[WorkerReport]) -> None:
         """Book what all workers have told since the last call."""
-        for news in reports:
-            self._tally.book_block(news.stats)
-            self._workers.book(news)
-            for episode in news.episodes:
+        for report in reports:
+            self._tally.book_block(report.stats)
+            self._workers.book(report)
+            for episode in report.episodes:
                 self._sink.episode(episode, self._tally.book_game(episode))
 
     def write(self, version: int, bad_updates: int) -> None:
@@ -117,14 +117,14 @@ class WorkerTable:
         """Know of no process yet."""
         self._books: dict[int, _Book] = {}
 
-    def book(self, news: News) -> None:
+    def book(self, report: WorkerReport) -> None:
         """Book what came with one block of unrolls."""
-        if news.worker_id is None:
+        if report.worker_id is None:
             return
-        book = self._books.setdefault(news.worker_id, _Book())
-        book.agent_steps += news.stats.steps
-        book.unrolls += news.unrolls
-        book.version = max(book.version, news.version)
+        book = self._books.setdefault(report.worker_id, _Book())
+        book.agent_steps += report.stats.steps
+        book.unrolls += report.unrolls
+        book.version = max(book.version, report.version)
 
     def parts(self, rows: list[ProcessRow]) -> dict[int, str]:
         """Return process id -> part of the run ("learner", "workers", "server")."""

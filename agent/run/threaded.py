@@ -7,7 +7,7 @@
 | cache (one or more) | `replay.sample`, `feed.compose`, the scorer | nothing: replay locks itself |
 
 With `advance` the main thread tells how far learning has come; the other threads only read the
-newest value. Reports of the workers wait in a deque until the main thread takes them with `news`.
+newest value. Reports of the workers wait in a deque until the main thread takes them.
 An exception that ends a thread ends the run: `next_batch` raises it. (metrics/output_thread.py has
 the output threads, and agent/models/parallel.py has the threads that learn from shares of a batch.
 Both belong to the main thread.) Next to read: agent/run/trainer.py, the loop that uses it.
@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.worker_pool import UnrollBlock, WorkerPool
-from ritornello.agent.run.experience import Evaluate, Experience, News
+from ritornello.agent.run.experience import Evaluate, Experience, WorkerReport
 from ritornello.core.errors import Closed
 from ritornello.core.project import PACKAGE
 from ritornello.replay.cache import AdaptiveDepth, BatchCache
@@ -69,7 +69,9 @@ class Threaded(Experience):
             if cache_depth is None
             else None
         )
-        self._inbox: deque[News] = deque()  # filled by the ingest thread, emptied by the main one
+        self._inbox: deque[WorkerReport] = (
+            deque()
+        )  # filled by the ingest thread, emptied by the main one
         self._stop = threading.Event()
         self._failure: BaseException | None = None  # of the ingest thread
         self._ingest: threading.Thread | None = None
@@ -96,7 +98,7 @@ class Threaded(Experience):
                 raise self._failure from None
             return None
 
-    def news(self) -> list[News]:
+    def reports(self) -> list[WorkerReport]:
         """Return what workers have reported since the last call."""
         return [self._inbox.popleft() for _ in range(len(self._inbox))]
 

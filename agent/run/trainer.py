@@ -23,8 +23,8 @@ from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
 from ritornello.agent.assembly import Blueprint
 from ritornello.agent.learners.group import LearnerLost
 from ritornello.agent.learning.bad_updates import BadUpdates
-from ritornello.agent.run.company import SINGLE, Company
 from ritornello.agent.run.control import control_of
+from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator
 from ritornello.agent.run.experience import Moment
 from ritornello.agent.run.following import make_evaluating
 from ritornello.agent.run.recorder import Recorder
@@ -90,7 +90,7 @@ class Trainer:
         flush: Callable[[], bool | None] | None = None,
         make_pool: MakePool | None = None,
         experience: MakeExperience | None = None,
-        company: Company | None = None,
+        coordinator: Coordinator | None = None,
         status: StatusFiles | None = None,
     ) -> None:
         """Build every part; start nothing.
@@ -107,15 +107,15 @@ class Trainer:
             be, and the life of the workers; None: what the flags ask for.
           experience: makes what gives batches, given the same; None: what the flags ask for, on
             the pool.
-          company: the other learners of the run; None: there are none.
+          coordinator: the other learners of the run; None: there are none.
           status: what writes down how the run is, for who looks from outside; None: nobody does.
         """
         flags = blueprint.flags
         self._flags = flags
         self._blueprint = blueprint
         self._stop = stop or StopSignals()
-        self._company = company or SINGLE
-        self._learner = blueprint.learner(self._company.group)
+        self._coordinator = coordinator or SINGLE_LEARNER
+        self._learner = blueprint.learner(self._coordinator.group)
         self._batch: Batch | None = None  # which waits until every learner has one
         self._tally = new_tally(blueprint)
         self._bad_updates = BadUpdates(
@@ -160,17 +160,17 @@ class Trainer:
         began = time.monotonic()
         failures: list[BaseException] = []
         try:
-            self._company.begin(self._learner, kind_of(self._blueprint))
+            self._coordinator.begin(self._learner, kind_of(self._blueprint))
             self._publish()
             self._experience.start()
             self._status.enter("filling")
             self._control.open()
             self._loop(began)
         except BaseException as error:
-            self._company.tell(error)
+            self._coordinator.announce_failure(error)
             failures.append(error)
             lost = error.ranks if isinstance(error, LearnerLost) else ()
-            self._is_heir = self._company.place.inherits(lost)
+            self._is_heir = self._coordinator.place.inherits(lost)
         for step in (
             self._quiesce,
             self._last_evaluation,
@@ -229,10 +229,12 @@ class Trainer:
         """Book what all learners have heard; return a batch if each of them has one."""
         experience = self._experience
         batch = self._batch if self._batch is not None else experience.next_batch()
-        met = self._company.meet(experience.news(), batch is not None, experience.missing)
-        self._recorder.book(met.news)
-        self._batch = None if met.is_ready else batch
-        return batch if met.is_ready else None
+        synchronised = self._coordinator.synchronise(
+            experience.reports(), batch is not None, experience.missing
+        )
+        self._recorder.book(synchronised.reports)
+        self._batch = None if synchronised.is_ready else batch
+        return batch if synchronised.is_ready else None
 
     def _rest(self) -> None:
         """Spend a moment of a pause: no batch is taken, so workers wait; the clocks stand still."""
@@ -253,7 +255,7 @@ class Trainer:
             self._experience.feed_back(batch, self._learner.errors)
             self._bad_updates.good()
             self._tally.book_update(metrics)
-            self._company.updated()
+            self._coordinator.updated()
         except NonFiniteUpdate as error:
             # If this one is too many, it is not the batch; that of another learner says nothing.
             self._learner_failed = error.culprit.name != "learner"
@@ -273,7 +275,7 @@ class Trainer:
         self.evaluating.look(self._tally.updates, self._tally.agent_steps, self._learner.model)
 
     def _is_over(self, began: float) -> bool:
-        flags, tally, agreed = self._flags, self._tally, self._company.agreed
+        flags, tally, agreed = self._flags, self._tally, self._coordinator.agreed
         is_late = 0 < (flags.training_seconds or 0) <= self._ran_s(began)
         if agreed("interrupted", self._stop.requested or self._control.stop_asked):
             log.warning("stopping: saving a checkpoint. Ctrl-C again leaves without saving")
@@ -326,7 +328,7 @@ class Trainer:
             self.evaluating.close()
 
     def _last_record(self) -> None:
-        self._recorder.book(self._experience.news())
+        self._recorder.book(self._experience.reports())
         # One without an update would be missing in the same reproducible run without a stop here.
         tally = self._tally
         is_due = tally.has_updates if self._flags.reproducible else tally.has_news

@@ -20,7 +20,7 @@ from ritornello.agent.assembly import Blueprint, env_config, model_config, repla
 from ritornello.agent.learners.group import LearnerLost
 from ritornello.agent.machine import go_to_background
 from ritornello.agent.models.factory import describe_networks
-from ritornello.agent.run.company import SINGLE, Company
+from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator
 from ritornello.agent.run.next_commands import next_command
 from ritornello.agent.run.reporting import Reporting
 from ritornello.agent.run.trainer import Summary, Trainer
@@ -74,7 +74,7 @@ def train(
     checkpoint: Checkpoint | None = None,
     own_folder: RunFolder | None = None,
     start: WarmStart | None = None,
-    company: Company | None = None,
+    coordinator: Coordinator | None = None,
 ) -> Ending:
     """Train until a limit, a wish to stop or a failure; return how it ended.
 
@@ -85,17 +85,17 @@ def train(
       checkpoint: what to continue from, if it is of a run.
       own_folder: the run folder that the checkpoint lies in, if it lies in one.
       start: what a new run takes its weights from.
-      company: the other learners of the run, if there are any.
+      coordinator: the other learners of the run, if there are any.
 
     Raises:
       ConfigError: if there can be no run folder, or another session has saved in it since the
         checkpoint was read; nothing was started then.
     """
-    flags, company = blueprint.flags, company or SINGLE
+    flags, coordinator = blueprint.flags, coordinator or SINGLE_LEARNER
     if flags.background:
         go_to_background()
     if not blueprint.place.speaks:
-        return train_as_other_learner(blueprint, stop, company, checkpoint, start)
+        return train_as_other_learner(blueprint, stop, coordinator, checkpoint, start)
     is_resumed = own_folder is not None and checkpoint is not None and not flags.new_run_folder
     folder = own_folder if own_folder is not None and is_resumed else None
     folder = folder or RunFolder.create(flags.results_dir, flags.env, name=flags.run_name)
@@ -110,13 +110,13 @@ def train(
             if resumed is not None:
                 for note in (*resumed.notes, *take_back(folder, resumed)):
                     log.info("%s", note)
-            company.from_first(str(folder.path.resolve()))  # its journals are cut by now
+            coordinator.broadcast(str(folder.path.resolve()))  # its journals are cut by now
             folder.write_flags(flags.to_json())
             folder.write_run_info([PROGRAM, *argv])
             _log_start(argv, blueprint, folder, checkpoint, start)
 
         return _run(
-            blueprint, folder, reporting, stop, company, checkpoint, start,
+            blueprint, folder, reporting, stop, coordinator, checkpoint, start,
             begin=begin, finish=lambda summary: _finish(summary, folder, flags, stop),
         )  # fmt: skip
 
@@ -124,7 +124,7 @@ def train(
 def train_as_other_learner(
     blueprint: Blueprint,
     stop: StopSignals,
-    company: Company,
+    coordinator: Coordinator,
     checkpoint: Checkpoint | None = None,
     start: WarmStart | None = None,
 ) -> Ending:
@@ -133,11 +133,11 @@ def train_as_other_learner(
     Args:
       blueprint: flags and shapes.
       stop: what the user asks for meanwhile.
-      company: the other learners.
+      coordinator: the other learners.
       checkpoint: what to continue from, if it is of a run.
       start: what a new run takes its weights from.
     """
-    path = Path(company.from_first(""))
+    path = Path(coordinator.broadcast(""))
     path.mkdir(parents=True, exist_ok=True)  # on another machine it is another folder
     folder, rank = RunFolder(path), blueprint.place.rank
 
@@ -147,7 +147,7 @@ def train_as_other_learner(
 
     with closing(Reporting(folder, blueprint.flags, rank)) as reporting:
         ending = _run(
-            blueprint, folder, reporting, stop, company, checkpoint, start,
+            blueprint, folder, reporting, stop, coordinator, checkpoint, start,
             begin=lambda: log.info("learner %d of %d", rank, blueprint.place.world_size),
             finish=finish,
         )  # fmt: skip
@@ -163,7 +163,7 @@ def _run(
     folder: RunFolder,
     reporting: Reporting,
     stop: StopSignals,
-    company: Company,
+    coordinator: Coordinator,
     checkpoint: Checkpoint | None,
     start: WarmStart | None,
     *,
@@ -177,7 +177,7 @@ def _run(
       folder: the run folder.
       reporting: log and sinks; belongs to the caller.
       stop: what the user asks for meanwhile.
-      company: the other learners.
+      coordinator: the other learners.
       checkpoint: what to continue from, if it is of a run.
       start: what a new run takes its weights from.
       begin: what comes before the trainer is built.
@@ -190,7 +190,7 @@ def _run(
             checkpoint = start.first_checkpoint(blueprint)
         trainer = Trainer(
             blueprint, folder, reporting.open_sinks(), checkpoint,
-            stop=stop, flush=reporting.flush, company=company, status=reporting.status,
+            stop=stop, flush=reporting.flush, coordinator=coordinator, status=reporting.status,
         )  # fmt: skip
         summary = trainer.run()
         reporting.close_sinks()
@@ -199,7 +199,7 @@ def _run(
     except Exception as error:
         reporting.take_back_log()
         is_known = isinstance(error, (PlatformError, OSError))
-        company.tell(error)
+        coordinator.announce_failure(error)
         reporting.say("failed", reason=str(error) if is_known else repr(error))
         reporting.close_sinks()
         if is_known or not blueprint.place.speaks:

@@ -119,11 +119,11 @@ class Player:
         shown = self.observation
         if self._keep_inputs:
             shown = Observation(*(array.copy() for array in shown))
-        thought = self._actor.think(shown, self._state)
+        passed = self._actor.forward(shown, self._state)
         if action is None:
-            action = self._actor.choose(thought.heads.params).numpy()
+            action = self._actor.choose(passed.heads.params).numpy()
         result = self._env.step(action)
         self.observation = shown.after(action, result)
-        before, self._state = self._state, thought.state
+        before, self._state = self._state, passed.state
         reward = result.reward.copy()
-        return Step(thought.inputs, before, thought.features, thought.heads, action, reward, result)
+        return Step(passed.inputs, before, passed.features, passed.heads, action, reward, result)

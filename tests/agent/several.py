@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from ritornello.agent.algorithms.batch import OF_COLUMNS, Batch
 from ritornello.agent.algorithms.impala_config import ImpalaConfig
-from ritornello.agent.learners.group import Group
+from ritornello.agent.learners.group import GlooGroup
 from ritornello.agent.learning.optim import OptimiserConfig, make_optimiser
 from ritornello.core.spec import NUMBERS, ActionPart, ActionSpec
 from tests.agent.builders import make_batch, make_small_model, make_spec
@@ -44,8 +44,8 @@ CASES = tuple(
 )
 
 
-class Meeting:
-    """Sums over threads: what `Group` does over processes."""
+class ThreadGroup:
+    """Sums over threads: what `GlooGroup` does over processes."""
 
     def __init__(self, world_size):
         self.world_size = world_size
@@ -57,21 +57,21 @@ class Meeting:
 
 
 class Seat:
-    def __init__(self, meeting, rank):
+    def __init__(self, threads, rank):
         self.rank = rank
-        self.world_size = meeting.world_size
-        self._meeting = meeting
+        self.world_size = threads.world_size
+        self._threads = threads
 
     def sum_(self, tensor, what):
-        self._meeting.given[self.rank] = (what, tensor.clone())
-        self._meeting.barrier.wait()
-        names, tensors = zip(*self._meeting.given, strict=True)
+        self._threads.given[self.rank] = (what, tensor.clone())
+        self._threads.barrier.wait()
+        names, tensors = zip(*self._threads.given, strict=True)
         assert set(names) == {what}
         total = sum(tensors)
-        self._meeting.barrier.wait()
+        self._threads.barrier.wait()
         return tensor.copy_(total)
 
-    def agree(self, numbers):
+    def sum_numbers(self, numbers):
         return self.sum_(torch.tensor(numbers, dtype=torch.float64), "numbers").tolist()
 
 
@@ -80,13 +80,13 @@ class Forgetful:
 
     def __init__(self, group, what):
         self.rank, self.world_size = group.rank, group.world_size
-        self._across, self._what = group, what
+        self._group, self._what = group, what
 
     def sum_(self, tensor, what):
-        return tensor if what == self._what else self._across.sum_(tensor, what)
+        return tensor if what == self._what else self._group.sum_(tensor, what)
 
-    def agree(self, numbers):
-        return self._across.agree(numbers)
+    def sum_numbers(self, numbers):
+        return self._group.sum_numbers(numbers)
 
 
 ROBOT = Case("mean", "rms", 1, "robot")
@@ -166,13 +166,13 @@ def train_alone(case, ranks=RANKS):
 
 
 def in_threads(work, ranks=RANKS):
-    """Return what `work(seat)` returns at each seat of a meeting."""
-    meeting, results = Meeting(ranks), [None] * ranks
+    """Return what `work(seat)` returns at each seat."""
+    group, results = ThreadGroup(ranks), [None] * ranks
 
     def run(rank):
         torch.set_num_threads(1)  # it is each thread's own, and another number rounds differently
         try:
-            results[rank] = work(meeting.seat(rank))
+            results[rank] = work(group.seat(rank))
         except BaseException as error:
             results[rank] = error
 
@@ -189,7 +189,7 @@ def in_threads(work, ranks=RANKS):
 
 def group_of(folder, rank, ranks=RANKS, **options):
     """Join the group of learners that meet in a folder."""
-    return Group(dist.FileStore(str(folder / "store"), ranks), rank, ranks, **options)
+    return GlooGroup(dist.FileStore(str(folder / "store"), ranks), rank, ranks, **options)
 
 
 def learn_all(folder, rank, jobs):

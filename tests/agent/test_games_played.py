@@ -55,7 +55,7 @@ class Reader:
     def __init__(self, model: Any, seed: int, **options: Any) -> None:
         self.rng = np.random.default_rng(0)
 
-    def think(self, observation: Observation, state: None) -> Any:
+    def forward(self, observation: Observation, state: None) -> Any:
         self.seen = observation.stacks[:, -1, 0].astype(np.int64)
         return types.SimpleNamespace(
             inputs=None, features=None, heads=types.SimpleNamespace(params=None), state=None

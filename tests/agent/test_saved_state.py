@@ -107,9 +107,9 @@ def saved(blueprint: Blueprint) -> Saved:
         experience.start()
         for _ in range(60):  # unrolls in every buffer, and a few batches
             experience.next_batch()
-            for news in experience.news():
-                tally.book_block(news.stats)
-                for episode in news.episodes:
+            for report in experience.reports():
+                tally.book_block(report.stats)
+                for episode in report.episodes:
                     tally.book_game(episode)
         state = {
             "flags": blueprint.flags.to_json(),

@@ -83,7 +83,7 @@ def test_batches_come_from_the_pool_and_news_with_them(experience, pool):
     experience.advance(Moment(update=7, progress=0.5))
     (batch,) = batches(experience, 1)
     assert batch.first.shape[1] == 4
-    assert sum(news.stats.steps for news in experience.news()) > 0
+    assert sum(report.stats.steps for report in experience.reports()) > 0
     assert pool.pollers == {"ingest"}
     assert experience.stats()["workers/alive"] == 1
 

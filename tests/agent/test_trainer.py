@@ -9,7 +9,7 @@ import ritornello.agent.run.recorder
 import ritornello.agent.run.trainer
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.serial_pool import SerialPool
-from ritornello.agent.run.experience import Experience, News, Serial
+from ritornello.agent.run.experience import Experience, Serial, WorkerReport
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder
@@ -119,15 +119,15 @@ def test_the_last_record_has_all_that_came_after_the_one_before(tmp_path):
 class Late(InTurn):
     """Has steps and a game to tell of when workers and threads have come to rest."""
 
-    late: tuple[News, ...] = ()
+    late: tuple[WorkerReport, ...] = ()
 
     def quiesce(self):
         super().quiesce()
-        self.late = (News(WorkerStats(steps=7), (EpisodeEnd(0, 21.0, 9, 9),)),)
+        self.late = (WorkerReport(WorkerStats(steps=7), (EpisodeEnd(0, 21.0, 9, 9),)),)
 
-    def news(self):
+    def reports(self):
         late, self.late = self.late, ()
-        return [*super().news(), *late]
+        return [*super().reports(), *late]
 
 
 @pytest.mark.parametrize("reproducible", [False, True])

@@ -3,7 +3,7 @@ import os
 import numpy as np
 
 from ritornello.agent.pools.worker_pool import HasProcesses, ProcessRow
-from ritornello.agent.run.experience import Experience, News, Serial
+from ritornello.agent.run.experience import Experience, Serial, WorkerReport
 from ritornello.agent.run.recorder import WorkerTable, processes_of
 from ritornello.metrics.machine_share import ProcessUse
 from ritornello.transport.channel import WorkerStats
@@ -21,7 +21,7 @@ ROWS = [
 def test_each_process_is_shown_with_what_came_from_it_and_what_it_takes():
     table = WorkerTable()
     for version in (7, 5):
-        table.book(News(WorkerStats(steps=20), (), worker_id=0, unrolls=4, version=version))
+        table.book(WorkerReport(WorkerStats(steps=20), (), worker_id=0, unrolls=4, version=version))
     shown = table.show(ROWS, 10, {12: ProcessUse(0.51239, 123.44)})
     assert shown["workers"] == [
         {
@@ -49,8 +49,8 @@ def test_workers_that_take_turns_in_this_process_are_shown_by_what_came_from_the
     table = WorkerTable()
     while len(table.show([], 5, {})["workers"]) < 2:
         experience.next_batch()
-        for news in experience.news():
-            table.book(news)
+        for report in experience.reports():
+            table.book(report)
     experience.quiesce()
     experience.close()
     first, second = table.show([], 5, {os.getpid(): ProcessUse(1.0, 1.0)})["workers"]

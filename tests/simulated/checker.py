@@ -1,6 +1,7 @@
 """What must hold at every moment of a simulated run, and over its whole history.
 
-The checker keeps books of its own: of every block that was filled, taken over, inserted and drawn.
+The checker keeps counters of its own: of every block that was filled, taken over, inserted and
+drawn.
 What it finds is a line that begins with the name of the promise:
 
 | name | promise |
@@ -47,7 +48,7 @@ class Violation(BaseException):
 
 
 @dataclass
-class Books:
+class Counters:
     """What is part of the run up to a moment; a copy of it belongs to each checkpoint."""
 
     steps: int = 0
@@ -59,7 +60,7 @@ class Books:
     streams: frozenset = frozenset()  # (worker, life)
 
     def copy(self):
-        return Books(**{**vars(self), "draws": self.draws.copy()})
+        return Counters(**{**vars(self), "draws": self.draws.copy()})
 
 
 class Checker:
@@ -75,8 +76,8 @@ class Checker:
         self._ratios = ratios  # of the buffers
         self._items = {}  # id -> (reward, version) of an inserted unroll
         self._bad_items = set()
-        self._saved = {}  # update -> Books, one for each time that it was saved
-        self.books = Books()
+        self._saved = {}  # update -> Counters, one for each time that it was saved
+        self.counters = Counters()
         self._begin_session()
 
     def _begin_session(self):
@@ -126,9 +127,9 @@ class Checker:
 
     def life_begins(self, config):
         stream = (config.worker_id, config.life)
-        if stream in self.books.streams:
+        if stream in self.counters.streams:
             self.fail("streams", f"worker {stream[0]} plays life {stream[1]} a second time")
-        self.books.streams |= {stream}
+        self.counters.streams |= {stream}
 
     def filled(self, config, block):
         schema = config.schema()
@@ -176,12 +177,12 @@ class Checker:
         if written != record.tobytes():
             self.fail("content", f"unroll {seq} of worker {worker} is not what was written")
         reward = np.array(schema.view(record, "reward"))
-        self._items[self.books.items] = (reward, int(schema.view(record, "version")))
+        self._items[self.counters.items] = (reward, int(schema.view(record, "version")))
         if np.isnan(reward).any():
-            self._bad_items.add(self.books.items)
+            self._bad_items.add(self.counters.items)
         else:
-            self._bad_items.discard(self.books.items)
-        self.books.items += 1
+            self._bad_items.discard(self.counters.items)
+        self.counters.items += 1
         self._sample_has_just_failed = False
 
     def sampled(self, batch, wanted):
@@ -195,18 +196,18 @@ class Checker:
             self.fail("draws", f"a batch of {self._plan.batch_size} has {counts} draws, "
                       f"expected {wanted}")  # fmt: skip
         self._check_items(batch)
-        self.books.batches += 1
-        self.books.draws.update(sources)
+        self.counters.batches += 1
+        self.counters.draws.update(sources)
         for source, ratio in enumerate(self._ratios):
-            due = self.books.batches * self._plan.batch_size * ratio
-            if abs(self.books.draws[source] - due) > 2 * (len(wanted) + batch.size):
-                self.fail("draws", f"buffer {source} gave {self.books.draws[source]} draws, "
+            due = self.counters.batches * self._plan.batch_size * ratio
+            if abs(self.counters.draws[source] - due) > 2 * (len(wanted) + batch.size):
+                self.fail("draws", f"buffer {source} gave {self.counters.draws[source]} draws, "
                           f"expected about {due}")  # fmt: skip
 
     def _check_items(self, batch):
         rewards, versions = batch.reward.numpy(), batch.version.tolist()
         for column, item in enumerate(batch.item.tolist()):
-            if not 0 <= item < self.books.items:
+            if not 0 <= item < self.counters.items:
                 self.fail("draws", f"item {item} was never inserted")
                 continue
             reward, version = self._items[item]
@@ -214,10 +215,10 @@ class Checker:
             if not same or version != versions[column]:
                 self.fail("content", f"item {item} in a batch is not what was inserted")
         online = batch.item[batch.is_online].tolist()
-        again = self.books.consumed.intersection(online)
+        again = self.counters.consumed.intersection(online)
         if again or len(set(online)) < len(online):
             self.fail("draws", f"items {sorted(again) or online} were drawn from a queue twice")
-        self.books.consumed |= set(online)
+        self.counters.consumed |= set(online)
 
     # --- the learner -----------------------------------------------------------------------------
 
@@ -241,19 +242,19 @@ class Checker:
         return self.updates + int(self._handed_over is True)
 
     def booked(self, news):
-        self.books.steps += sum(one.stats.steps for one in news)
-        self.books.games += sum(len(one.episodes) for one in news)
+        self.counters.steps += sum(one.stats.steps for one in news)
+        self.counters.games += sum(len(one.episodes) for one in news)
 
     def recorded(self, record):
         found = (record.agent_steps, record.episodes)
-        if found != (self.books.steps, self.books.games):
+        if found != (self.counters.steps, self.counters.games):
             self.fail("steps", f"a record has {found} steps and games, the blocks "
-                      f"{self.books.steps} and {self.books.games}")  # fmt: skip
+                      f"{self.counters.steps} and {self.counters.games}")  # fmt: skip
 
     # --- checkpoints -----------------------------------------------------------------------------
 
     def state_taken(self):
-        self._saved.setdefault(self._updates_made(), []).append(self.books.copy())
+        self._saved.setdefault(self._updates_made(), []).append(self.counters.copy())
 
     # --- sessions --------------------------------------------------------------------------------
 
@@ -261,22 +262,22 @@ class Checker:
         """Judge what a session goes on from; None: a new run begins."""
         self._begin_session()
         if checkpoint is None:
-            self.books, self.updates = Books(), 0
+            self.counters, self.updates = Counters(), 0
             self._items, self._saved, self._bad_items = {}, {}, set()
             return
         tally = checkpoint.state["tally"]
         self.updates = int(tally["updates"])
         unrolls = int(checkpoint.state["replay"]["counters"]["next_id"])
         counters = (int(tally["agent_steps"]), int(tally["games"]["count"]), unrolls)
-        books = self._saved.get(self.updates, [])
-        for one in books:
+        counters = self._saved.get(self.updates, [])
+        for one in counters:
             if counters == (one.steps, one.games, one.items):
                 self._saved = {n: b for n, b in self._saved.items() if n < self.updates}
                 self._saved[self.updates] = [one]
-                self.books = one.copy()
+                self.counters = one.copy()
                 break
         else:
-            expected = [(one.steps, one.games, one.items) for one in books]
+            expected = [(one.steps, one.games, one.items) for one in counters]
             self.fail("resumes", f"{checkpoint.path.name} has {counters} steps, games, "
                       f"unrolls, expected one of {expected}")  # fmt: skip
             raise Violation("resumes")
@@ -294,8 +295,8 @@ class Checker:
             self.fail("journals", f"metrics.jsonl has updates {updates} at {self.updates}")
         with contextlib.suppress(FileNotFoundError):
             games = (run / "Scores.txt").read_text(encoding="utf-8").count("\n")
-            if games != self.books.games:
-                self.fail("journals", f"Scores.txt has {games} games, {self.books.games} were "
+            if games != self.counters.games:
+                self.fail("journals", f"Scores.txt has {games} games, {self.counters.games} were "
                           "counted")  # fmt: skip
 
     def _check_files(self, run):
@@ -328,7 +329,7 @@ class Checker:
             self.fail("saved", f"the newest checkpoint is of update {newest} of {self.updates}")
         self._check_journals(run)
         found = (summary.updates, summary.agent_steps, summary.episodes)
-        expected = (self.updates, self.books.steps, self.books.games)
+        expected = (self.updates, self.counters.steps, self.counters.games)
         if found != expected:
             self.fail("resumes", f"the summary has {found} updates, steps, games, not {expected}")
 

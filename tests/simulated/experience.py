@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from ritornello.agent.run.experience import Experience, News
+from ritornello.agent.run.experience import Experience, WorkerReport
 from ritornello.core.errors import Closed
 from tests.simulated.world import Move
 
@@ -22,7 +22,7 @@ class Stepped(Experience):
         self._ready = deque()
         self._in_the_making = 0
         self._blocks = deque()  # polled; of the first one, `_row` records are inserted
-        self._row = -1  # its News comes first
+        self._row = -1  # its WorkerReport comes first
         self._inbox = deque()
         self._failure = None
         self._runs = False
@@ -58,10 +58,10 @@ class Stepped(Experience):
             self._checker.handed_over(batch)
         return batch
 
-    def news(self):
-        news = [self._inbox.popleft() for _ in range(len(self._inbox))]
-        self._checker.booked(news)
-        return news
+    def reports(self):
+        reports = [self._inbox.popleft() for _ in range(len(self._inbox))]
+        self._checker.booked(reports)
+        return reports
 
     def discard(self, ids):
         super().discard(ids)
@@ -106,7 +106,7 @@ class Stepped(Experience):
                 return
             block = self._blocks[0]
             if self._row < 0:
-                self._inbox.append(News(block.stats, block.episodes))
+                self._inbox.append(WorkerReport(block.stats, block.episodes))
                 self._row = 0
             elif self._row < len(block.records):
                 self._insert(block)

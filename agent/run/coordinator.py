@@ -1,15 +1,12 @@
-"""What the learners of a run tell each other before each update, so that all of them do the same.
+"""`GroupCoordinator` keeps the learners of a run in step; `Coordinator` is a single learner's.
 
-    every learner ──► meet(news, is there a batch?) ──► the same news, the same answer, everywhere
+    every learner ──► synchronise(reports, has a batch) ──► the same reports and answer everywhere
 
-In each turn of its loop a learner meets the others once: one sum of a few numbers. It carries the
-agent steps that were played since, who has a batch, who was asked to stop, and the length of the
-messages about games that follow it if there are any. From it every learner keeps the same books, so
+Each turn of the loop of a learner has one all-reduce of a few numbers: the agent steps that were
+played since, which learner has a batch, which was asked to stop, and the length of the reports of
+episodes that are gathered after it if there are any. So all learners have the same counters, and
 learning rate, entropy cost, the reason to stop and the moments to save are the same, too. An update
-begins when each learner has a batch.
-
-`Company` is that of a learner that is alone, and says what it is told; `Several` is the other.
-Next to read: agent/run/trainer.py, the loop that meets.
+begins when each learner has a batch. Next to read: agent/run/trainer.py, whose loop synchronises.
 """
 
 from __future__ import annotations
@@ -22,11 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
-from ritornello.agent.learners.group import Group, LearnerLost, listed, open_store
+from ritornello.agent.learners.group import GlooGroup, LearnerLost, listed, open_store
 from ritornello.agent.learners.place import ALONE_HERE, Place
 from ritornello.agent.learning.learner import Learner
 from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
-from ritornello.agent.run.experience import News
+from ritornello.agent.run.experience import WorkerReport
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import PlatformError
 from ritornello.core.standard_error import told_while_waiting
@@ -43,24 +40,24 @@ class LearnersDiffer(PlatformError):
     """Learners of one run are not of one kind, or have learned different things."""
 
 
-class Meeting(NamedTuple):
-    """What all learners know after they have met."""
+class Synchronised(NamedTuple):
+    """The result of `synchronise`, the same for all learners."""
 
-    news: list[News]  # of all learners, in the same order everywhere
+    reports: list[WorkerReport]  # of all learners, in the same order everywhere
     is_ready: bool  # every learner has a batch
 
 
-class Company:
-    """The learners of a run, as one of them sees them. Belongs to the learner's thread.
+class Coordinator:
+    """Keeps the learners of a run in step; this one, of a single learner, returns its arguments.
 
-    This is the company of a learner that is alone: it says what it is told. `Several` is the other.
+    Belongs to the learner's thread. `GroupCoordinator` is that of several.
     """
 
     place: Place = ALONE_HERE  # which learner this is, among how many
     group: ProcessGroup = SINGLE_PROCESS  # sums over all learners
 
-    def from_first(self, text: str) -> str:
-        """Return the text that learner 0 gives."""
+    def broadcast(self, text: str) -> str:
+        """Return the text of learner 0."""
         return text
 
     def begin(self, learner: Learner, kind: Mapping[str, str]) -> None:
@@ -75,21 +72,21 @@ class Company:
         """
 
     def agreed(self, wish: str, own: bool) -> bool:
-        """Whether a learner has a wish, as all of them know since they have met.
+        """Whether a learner has a wish, as of the last `synchronise`.
 
         Args:
           wish: one of WISHES.
-          own: whether this one has it; it is told to the others when they meet.
+          own: whether this one has it; the next `synchronise` tells the others.
         """
         return own
 
-    def meet(
-        self, news: Sequence[News], has_batch: bool, missing: Callable[[], Sequence[str]]
-    ) -> Meeting:
-        """Tell the others, and hear from them; each learner calls it once in each turn.
+    def synchronise(
+        self, reports: Sequence[WorkerReport], has_batch: bool, missing: Callable[[], Sequence[str]]
+    ) -> Synchronised:
+        """Exchange reports with all learners; each calls it once in each turn of its loop.
 
         Args:
-          news: what the workers of this learner have reported since the last meeting.
+          reports: what the workers of this learner have reported since the last call.
           has_batch: whether this learner could make an update.
           missing: returns what it waits for if it has no batch.
 
@@ -97,22 +94,22 @@ class Company:
           LearnerLost: if a learner does not come, or has no batch for too long.
           LearnersDiffer: if the weights are not the same any more.
         """
-        return Meeting(list(news), has_batch)
+        return Synchronised(list(reports), has_batch)
 
     def updated(self) -> None:
         """An update was made."""
 
-    def tell(self, error: BaseException) -> None:
+    def announce_failure(self, error: BaseException) -> None:
         """Say why this learner leaves, so that the others can tell the user. Idempotent."""
 
 
-SINGLE = Company()
+SINGLE_LEARNER = Coordinator()
 
 
-class Several(Company):
-    """The company of a learner that is one of several."""
+class GroupCoordinator(Coordinator):
+    """The coordinator of a learner that is one of several."""
 
-    def __init__(self, place: Place, group: Group) -> None:
+    def __init__(self, place: Place, group: GlooGroup) -> None:
         """Keep the parts.
 
         Args:
@@ -127,16 +124,16 @@ class Several(Company):
         self._own_wishes = dict.fromkeys(WISHES, False)
         self._wishes = dict.fromkeys(WISHES, False)  # of anybody
         self._waits_since: float | None = None  # by the clock of learner 0
-        self._has_told = False
+        self._has_announced = False
 
-    def from_first(self, text: str) -> str:
-        """Return the text that learner 0 gives."""
-        return self._tell_all(text if self.place.rank == 0 else "")[0]
+    def broadcast(self, text: str) -> str:
+        """Return the text of learner 0."""
+        return self._all_gather_texts(text if self.place.rank == 0 else "")[0]
 
     def begin(self, learner: Learner, kind: Mapping[str, str]) -> None:
         """Check that all learners are of one kind and begin with the same weights."""
         self._learner = learner
-        first, *others = map(json.loads, self._tell_all(json.dumps(dict(kind))))
+        first, *others = map(json.loads, self._all_gather_texts(json.dumps(dict(kind))))
         for rank, other in enumerate(others, start=1):
             for name in sorted(first.keys() | other.keys()):
                 if first.get(name) != other.get(name):
@@ -145,32 +142,32 @@ class Several(Company):
                         f"{_short(first.get(name))}: expected the same everywhere. Start all "
                         "learners with the same program, libraries and flags."
                     )
-        sums = self._everybodys(_checksum(learner))
+        sums = self._all_gather_numbers(_checksum(learner))
         self._compare(sums, "before the first update; all learners have to begin from one file")
 
     def agreed(self, wish: str, own: bool) -> bool:
-        """Whether a learner has a wish, as all of them know since they have met."""
+        """Whether a learner has a wish, as of the last `synchronise`."""
         self._own_wishes[wish] = own
         return self._wishes[wish]
 
-    def meet(
-        self, news: Sequence[News], has_batch: bool, missing: Callable[[], Sequence[str]]
-    ) -> Meeting:
-        """Tell the others, and hear from them."""
+    def synchronise(
+        self, reports: Sequence[WorkerReport], has_batch: bool, missing: Callable[[], Sequence[str]]
+    ) -> Synchronised:
+        """Exchange reports with all learners."""
         size, learner = self.place.world_size, self._learner
         assert learner is not None, "begin() comes first"
-        played = sum(item.stats.steps for item in news)
-        games = json.dumps([asdict(game) for item in news for game in item.episodes]).encode()
+        played = sum(item.stats.steps for item in reports)
+        games = json.dumps([asdict(game) for item in reports for game in item.episodes]).encode()
         length = len(games) if len(games) > len("[]") else 0
         compares = learner.version % COMPARED_EACH == 0 and learner.version != self._compared
-        numbers = self._group.agree(
+        numbers = self._group.sum_numbers(
             [
                 played,
                 time.monotonic() if self.place.rank == 0 else 0.0,
                 *(float(self._own_wishes[wish]) for wish in WISHES),
-                *self._own(float(has_batch)),
-                *self._own(length),
-                *self._own(_checksum(learner) if compares else 0),
+                *self._in_own_slot(float(has_batch)),
+                *self._in_own_slot(length),
+                *self._in_own_slot(_checksum(learner) if compares else 0),
             ]
         )
         steps, clock, *numbers = numbers
@@ -181,28 +178,28 @@ class Several(Company):
             self._compared = learner.version
             self._compare(sums, f"after update {learner.version}")
         # All steps first: a game is booked at the same count everywhere.
-        told = [replace(item, episodes=()) for item in news]
-        told.append(News(WorkerStats(steps=int(steps) - played), ()))
+        told = [replace(item, episodes=()) for item in reports]
+        told.append(WorkerReport(WorkerStats(steps=int(steps) - played), ()))
         if any(lengths):
             texts = self._group.gather(games if length else b"", [int(n) for n in lengths])
-            told += [News(WorkerStats(), _games(text)) for text in texts if text]
+            told += [WorkerReport(WorkerStats(), _games(text)) for text in texts if text]
         self._check_patience(ready, clock, missing)
-        return Meeting(told, all(ready))
+        return Synchronised(told, all(ready))
 
     def updated(self) -> None:
         """After the first update, a learner that does not answer is missed earlier."""
         self._group.settle()
 
-    def tell(self, error: BaseException) -> None:
+    def announce_failure(self, error: BaseException) -> None:
         """Say why this learner leaves."""
-        if self._has_told:
+        if self._has_announced:
             return
-        self._has_told = True
+        self._has_announced = True
         if isinstance(error, (LearnerLost, LearnersDiffer)):
             self._group.leave()  # the others know
             return
         name = "" if isinstance(error, PlatformError) else f"{type(error).__name__}: "
-        self._group.tell(f"{name}{error}".strip() or type(error).__name__)
+        self._group.announce_failure(f"{name}{error}".strip() or type(error).__name__)
 
     def _check_patience(
         self, ready: Sequence[float], clock: float, missing: Callable[[], Sequence[str]]
@@ -217,7 +214,7 @@ class Several(Company):
             return
         late = [rank for rank, is_ready in enumerate(ready) if not is_ready]
         own = "; ".join(filter(None, missing())) if self.place.rank in late else ""
-        texts = self._tell_all(own[:MAX_TEXT])
+        texts = self._all_gather_texts(own[:MAX_TEXT])
         raise LearnerLost(
             f"{listed(late)} had no batch for {waited_s:.0f} s while others had one: "
             f"{texts[late[0]] or 'nothing is known of why'}",
@@ -232,21 +229,21 @@ class Several(Company):
                 "Processors of different kinds round differently: use machines of one kind."
             )
 
-    def _own(self, value: float) -> list[float]:
+    def _in_own_slot(self, value: float) -> list[float]:
         """Return a list with a place for each learner, 0 but for this one's."""
         return [value if rank == self.place.rank else 0.0 for rank in range(self.place.world_size)]
 
-    def _everybodys(self, value: float) -> list[float]:
-        return self._group.agree(self._own(value))
+    def _all_gather_numbers(self, value: float) -> list[float]:
+        return self._group.sum_numbers(self._in_own_slot(value))
 
-    def _tell_all(self, text: str) -> list[str]:
+    def _all_gather_texts(self, text: str) -> list[str]:
         """Return the text of each learner."""
         data = text.encode(errors="backslashreplace")  # paths may hold any bytes
-        sizes = [int(n) for n in self._everybodys(len(data))]
+        sizes = [int(n) for n in self._all_gather_numbers(len(data))]
         return [piece.decode() for piece in self._group.gather(data, sizes)]
 
 
-def join(place: Place, timeout_s: float) -> Company:
+def join(place: Place, timeout_s: float) -> Coordinator:
     """Meet the other learners, if there are any.
 
     Args:
@@ -258,7 +255,7 @@ def join(place: Place, timeout_s: float) -> Company:
       LearnerLost: if one does not come.
     """
     if place.world_size == 1:
-        return SINGLE
+        return SINGLE_LEARNER
     first_s = FIRST_TIMEOUTS * timeout_s
     others = listed([rank for rank in range(place.world_size) if rank != place.rank])
     why = (
@@ -273,7 +270,7 @@ def join(place: Place, timeout_s: float) -> Company:
         else told_while_waiting(lambda waited_s: f"{why} ({waited_s:.0f} s)", PATIENCE_S)
     )
     with patience:
-        group = Group(
+        group = GlooGroup(
             open_store(place, first_s),
             place.rank,
             place.world_size,
@@ -281,7 +278,7 @@ def join(place: Place, timeout_s: float) -> Company:
             first_timeout_s=first_s,
             is_local=place.is_local,
         )
-    return Several(place, group)
+    return GroupCoordinator(place, group)
 
 
 def _games(text: bytes) -> tuple[EpisodeEnd, ...]:

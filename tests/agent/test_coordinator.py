@@ -7,10 +7,16 @@ import pytest
 import torch.distributed as dist
 
 from ritornello.agent.learners import group as group_module
-from ritornello.agent.learners.group import Group, LearnerLost, open_store
+from ritornello.agent.learners.group import GlooGroup, LearnerLost, open_store
 from ritornello.agent.learners.place import Place
-from ritornello.agent.run.company import COMPARED_EACH, SINGLE, LearnersDiffer, Several, join
-from ritornello.agent.run.experience import News
+from ritornello.agent.run.coordinator import (
+    COMPARED_EACH,
+    SINGLE_LEARNER,
+    GroupCoordinator,
+    LearnersDiffer,
+    join,
+)
+from ritornello.agent.run.experience import WorkerReport
 from ritornello.core.episode import EpisodeEnd
 from ritornello.transport.channel import WorkerStats
 from tests.agent.learners import make_learner
@@ -25,13 +31,13 @@ def little_patience(monkeypatch):
 
 
 def together(work, *, timeout_s=HANGS_S, size=2):
-    """Let `work(company)` run for each of some learners; return what it returns or raises."""
+    """Let `work(coordinator)` run for each of some learners; return what it returns or raises."""
     store, results = dist.HashStore(), [None] * size
 
     def run(rank):
         try:
-            group = Group(store, rank, size, timeout_s=timeout_s, first_timeout_s=timeout_s)
-            results[rank] = work(Several(Place(rank, size, rank, size), group))
+            group = GlooGroup(store, rank, size, timeout_s=timeout_s, first_timeout_s=timeout_s)
+            results[rank] = work(GroupCoordinator(Place(rank, size, rank, size), group))
         except Exception as error:
             results[rank] = error
 
@@ -44,8 +50,8 @@ def together(work, *, timeout_s=HANGS_S, size=2):
     return results
 
 
-def rank_of(company):
-    return company.place.rank
+def rank_of(coordinator):
+    return coordinator.place.rank
 
 
 def nothing():
@@ -57,55 +63,61 @@ def game(score):
 
 
 def test_every_learner_hears_the_same_news_in_the_same_order():
-    def work(company):
-        company.begin(make_learner(), KIND)
-        own = rank_of(company)
-        news = [
-            News(WorkerStats(steps=10 + own, total_s=own), (game(own), game(float("inf"))), 7),
-            News(WorkerStats(steps=5), ()),
+    def work(coordinator):
+        coordinator.begin(make_learner(), KIND)
+        own = rank_of(coordinator)
+        reports = [
+            WorkerReport(
+                WorkerStats(steps=10 + own, total_s=own), (game(own), game(float("inf"))), 7
+            ),
+            WorkerReport(WorkerStats(steps=5), ()),
         ]
-        return company.meet(news, True, nothing), company.meet([], True, nothing)
+        return coordinator.synchronise(reports, True, nothing), coordinator.synchronise(
+            [], True, nothing
+        )
 
     (first, first_again), (second, second_again) = together(work)
-    games = [episode for news in first.news for episode in news.episodes]
+    games = [episode for report in first.reports for episode in report.episodes]
     assert games == [game(0), game(float("inf")), game(1), game(float("inf"))]
-    assert games == [episode for news in second.news for episode in news.episodes]
-    for met, own in ((first, 0), (second, 1)):
-        assert met.news[0].stats == WorkerStats(steps=10 + own, total_s=own)
-        assert met.news[0].worker_id == 7
-        assert sum(news.stats.steps for news in met.news) == 31
-        steps_first = [bool(news.episodes) for news in met.news]
+    assert games == [episode for report in second.reports for episode in report.episodes]
+    for synchronised, own in ((first, 0), (second, 1)):
+        assert synchronised.reports[0].stats == WorkerStats(steps=10 + own, total_s=own)
+        assert synchronised.reports[0].worker_id == 7
+        assert sum(report.stats.steps for report in synchronised.reports) == 31
+        steps_first = [bool(report.episodes) for report in synchronised.reports]
         assert steps_first == sorted(steps_first), "steps are booked before the first game"
-    assert sum(news.stats.steps for news in (*first_again.news, *second_again.news)) == 0
+    assert sum(report.stats.steps for report in (*first_again.reports, *second_again.reports)) == 0
 
 
 def test_an_update_begins_when_each_has_a_batch():
-    def work(company):
-        company.begin(make_learner(), KIND)
-        has_batch = [True, rank_of(company) == 0, rank_of(company) == 1, False]
-        return [company.meet([], has, nothing).is_ready for has in has_batch]
+    def work(coordinator):
+        coordinator.begin(make_learner(), KIND)
+        has_batch = [True, rank_of(coordinator) == 0, rank_of(coordinator) == 1, False]
+        return [coordinator.synchronise([], has, nothing).is_ready for has in has_batch]
 
     assert together(work) == [[True, False, False, False]] * 2
 
 
 def test_a_wish_of_one_is_known_to_all_once_they_have_met():
-    def work(company):
-        company.begin(make_learner(), KIND)
-        known = [company.agreed("interrupted", rank_of(company) == 1)]
-        company.meet([], True, nothing)
-        known += [company.agreed("interrupted", False), company.agreed("seconds", False)]
-        company.meet([], True, nothing)
-        return [*known, company.agreed("interrupted", False)]
+    def work(coordinator):
+        coordinator.begin(make_learner(), KIND)
+        known = [coordinator.agreed("interrupted", rank_of(coordinator) == 1)]
+        coordinator.synchronise([], True, nothing)
+        known += [coordinator.agreed("interrupted", False), coordinator.agreed("seconds", False)]
+        coordinator.synchronise([], True, nothing)
+        return [*known, coordinator.agreed("interrupted", False)]
 
     assert together(work) == [[False, True, False, False]] * 2
 
 
 def test_who_has_no_batch_for_too_long_is_named_with_what_it_waits_for():
-    def work(company):
-        company.begin(make_learner(), KIND)
+    def work(coordinator):
+        coordinator.begin(make_learner(), KIND)
         while True:
             threading.Event().wait(0.01)
-            company.meet([], rank_of(company) == 0, lambda: ["its workers are gone", ""])
+            coordinator.synchronise(
+                [], rank_of(coordinator) == 0, lambda: ["its workers are gone", ""]
+            )
 
     for error in together(work, timeout_s=0.5):
         assert isinstance(error, LearnerLost)
@@ -115,11 +127,11 @@ def test_who_has_no_batch_for_too_long_is_named_with_what_it_waits_for():
 
 
 def test_nobody_is_blamed_while_nobody_has_a_batch():
-    def work(company):
-        company.begin(make_learner(), KIND)
+    def work(coordinator):
+        coordinator.begin(make_learner(), KIND)
         for _ in range(80):
             threading.Event().wait(0.01)
-            company.meet([], False, nothing)
+            coordinator.synchronise([], False, nothing)
         return "patient"
 
     assert together(work, timeout_s=0.5) == ["patient"] * 2
@@ -133,8 +145,8 @@ def test_nobody_is_blamed_while_nobody_has_a_batch():
     ],
 )
 def test_learners_of_two_kinds_do_not_begin(change, text):
-    def work(company):
-        company.begin(make_learner(), KIND | (change if rank_of(company) else {}))
+    def work(coordinator):
+        coordinator.begin(make_learner(), KIND | (change if rank_of(coordinator) else {}))
 
     for error in together(work):
         assert isinstance(error, LearnersDiffer)
@@ -147,9 +159,9 @@ def disturbed(learner):
 
 
 def test_learners_with_other_weights_do_not_begin():
-    def work(company):
+    def work(coordinator):
         learner = make_learner()
-        company.begin(disturbed(learner) if rank_of(company) else learner, KIND)
+        coordinator.begin(disturbed(learner) if rank_of(coordinator) else learner, KIND)
 
     for error in together(work):
         assert isinstance(error, LearnersDiffer)
@@ -157,15 +169,15 @@ def test_learners_with_other_weights_do_not_begin():
 
 
 def test_weights_that_drift_apart_are_found_within_some_updates():
-    def work(company):
+    def work(coordinator):
         learner = make_learner()
-        company.begin(learner, KIND)
-        company.meet([], True, nothing)
-        if rank_of(company):
+        coordinator.begin(learner, KIND)
+        coordinator.synchronise([], True, nothing)
+        if rank_of(coordinator):
             disturbed(learner)
         for version in range(1, COMPARED_EACH + 1):
             learner.version = version
-            company.meet([], True, nothing)
+            coordinator.synchronise([], True, nothing)
 
     for error in together(work):
         assert isinstance(error, LearnersDiffer)
@@ -173,25 +185,25 @@ def test_weights_that_drift_apart_are_found_within_some_updates():
 
 
 def test_the_sentence_of_a_learner_that_fails_reaches_the_others():
-    def work(company):
-        company.begin(make_learner(), KIND)
-        if rank_of(company) == 1:
-            company.tell(RuntimeError("out of luck"))
-            company.tell(RuntimeError("and again"))
+    def work(coordinator):
+        coordinator.begin(make_learner(), KIND)
+        if rank_of(coordinator) == 1:
+            coordinator.announce_failure(RuntimeError("out of luck"))
+            coordinator.announce_failure(RuntimeError("and again"))
             return None
-        return company.meet([], True, nothing)
+        return coordinator.synchronise([], True, nothing)
 
     error, _ = together(work)
     assert str(error) == "learner 1 failed: RuntimeError: out of luck"
 
 
 def test_a_learner_that_vanishes_is_named():
-    def work(company):
-        company.begin(make_learner(), KIND)
-        if rank_of(company) == 1:
-            company._group.leave()
+    def work(coordinator):
+        coordinator.begin(make_learner(), KIND)
+        if rank_of(coordinator) == 1:
+            coordinator._group.leave()
             return None
-        return company.meet([], True, nothing)
+        return coordinator.synchronise([], True, nothing)
 
     first, _, third = together(work, size=3)
     for error in (first, third):
@@ -203,13 +215,13 @@ def test_a_learner_that_vanishes_is_named():
 def test_a_learner_that_does_not_answer_is_named():
     over = threading.Event()
 
-    def work(company):
-        company.begin(make_learner(), KIND)
-        if rank_of(company) == 1:
+    def work(coordinator):
+        coordinator.begin(make_learner(), KIND)
+        if rank_of(coordinator) == 1:
             assert over.wait(HANGS_S)
             return None
         try:
-            return company.meet([], True, nothing)
+            return coordinator.synchronise([], True, nothing)
         finally:
             over.set()
 
@@ -224,20 +236,20 @@ def test_a_store_that_nobody_serves_is_one_sentence():
 
 
 def test_a_learner_alone_is_told_what_it_says():
-    news = [News(WorkerStats(steps=3), (game(1.0),))]
-    assert SINGLE.meet(news, True, nothing) == (news, True)
-    assert SINGLE.agreed("interrupted", True)
-    assert not SINGLE.agreed("interrupted", False)
-    assert SINGLE.from_first("text") == "text"
+    reports = [WorkerReport(WorkerStats(steps=3), (game(1.0),))]
+    assert SINGLE_LEARNER.synchronise(reports, True, nothing) == (reports, True)
+    assert SINGLE_LEARNER.agreed("interrupted", True)
+    assert not SINGLE_LEARNER.agreed("interrupted", False)
+    assert SINGLE_LEARNER.broadcast("text") == "text"
     assert join(replace(Place()), 60.0) is not None
-    assert SINGLE.group.world_size == 1
+    assert SINGLE_LEARNER.group.world_size == 1
 
 
 def test_a_reason_with_a_path_of_any_bytes_reaches_the_others():
     store = dist.HashStore()
 
     def tell(rank):
-        groups[rank] = Group(store, rank, 2, timeout_s=HANGS_S, first_timeout_s=HANGS_S)
+        groups[rank] = GlooGroup(store, rank, 2, timeout_s=HANGS_S, first_timeout_s=HANGS_S)
 
     groups = {}
     threads = [threading.Thread(target=tell, args=(rank,), daemon=True) for rank in range(2)]
@@ -245,6 +257,6 @@ def test_a_reason_with_a_path_of_any_bytes_reaches_the_others():
         thread.start()
     for thread in threads:
         thread.join(HANGS_S)
-    groups[1].tell("cannot read /data/\udcff.pt")
+    groups[1].announce_failure("cannot read /data/\udcff.pt")
     assert store.get("failed/1") == rb"cannot read /data/\udcff.pt"
     groups[0].leave()
