@@ -87,29 +87,6 @@ def test_attention_equals_a_loop_over_heads_cells_and_channels():
         torch.testing.assert_close(one, other)
 
 
-def test_attention_without_a_basis_does_not_know_places():
-    cells, queries, basis = random_map()
-    order = torch.tensor([3, 1, 5, 0, 2, 4])
-    answers, maps = attend(cells, queries, torch.zeros_like(basis))
-    moved_answers, moved_maps = attend(cells[:, order], queries, torch.zeros_like(basis))
-    torch.testing.assert_close(moved_answers, answers)
-    torch.testing.assert_close(moved_maps, maps[..., order])
-    with_basis, _ = attend(cells, queries, basis)
-    with_basis_moved, _ = attend(cells[:, order], queries, basis)
-    assert not torch.allclose(with_basis, with_basis_moved, rtol=1e-2)
-
-
-def test_a_strong_query_reads_the_one_cell_that_it_asks_for():
-    cells, queries, basis = random_map()
-    queries[0, 1] = 0
-    queries[0, 1, 2] = 1000.0  # head 1 wants key channel 2 as high as possible
-    place = cells[0, :, 2].argmax()
-    answers, maps = attend(cells, queries, basis)
-    assert maps[0, 1, place] > 0.999
-    expected = torch.cat([cells[0, place, KEY_CHANNELS:], basis[:, place]])
-    torch.testing.assert_close(answers[0, 1], expected, rtol=1e-3, atol=1e-3)
-
-
 @pytest.mark.parametrize(("height", "width"), [(11, 11), (27, 20), (5, 9)])
 def test_the_spatial_basis_is_made_of_products_of_cosines(height, width):
     basis = spatial_basis(height, width)
@@ -118,13 +95,6 @@ def test_the_spatial_basis_is_made_of_products_of_cosines(height, width):
         expected = math.cos(math.pi * u * (i + 0.5) / height)
         expected *= math.cos(math.pi * v * (j + 0.5) / width)
         assert basis[8 * u + v, i * width + j].item() == pytest.approx(expected, abs=1e-5)
-
-
-def test_the_functions_of_the_basis_are_orthogonal():
-    products = (basis := spatial_basis(11, 9)) @ basis.T
-    off_diagonal = products - products.diag().diag()
-    assert off_diagonal.abs().max() < 1e-3
-    assert products.diag().min() > 20  # 99 cells, of mean square 1/4 at least
 
 
 def test_a_convolutional_lstm_on_one_cell_is_an_lstm():
@@ -139,15 +109,6 @@ def test_a_convolutional_lstm_on_one_cell_is_an_lstm():
     after = layer(layer.look(x[:, :, None, None]), h[:, None, None], c[:, None, None])
     for found, expected in zip(after, cell(x, (h, c)), strict=True):
         torch.testing.assert_close(found[:, 0, 0], expected)
-
-
-def test_a_convolutional_lstm_treats_all_places_alike():
-    torch.manual_seed(0)
-    layer = ConvLstm(3, 4)
-    seen, h, c = layer.look(torch.randn(1, 3, 9, 9)), *torch.randn(2, 1, 9, 9, 4)
-    expected, _ = layer(seen, h, c)
-    moved, _ = layer(*(x.roll((2, 1), (1, 2)) for x in (seen, h, c)))
-    torch.testing.assert_close(moved.roll((-2, -1), (1, 2))[:, 1:6, 1:6], expected[:, 1:6, 1:6])
 
 
 # --- the whole ------------------------------------------------------------------------------------
@@ -168,44 +129,12 @@ def test_too_small_frames_are_refused_with_advice():
         make_attention(make_spec((1, 4, 5)))
 
 
-def test_the_first_convolution_learns_what_pixels_look_like():
-    model = make_attention()
-    obs = random_inputs().obs
-    model.observe(obs)
-    torch.testing.assert_close(
-        model.torso_net.convs[0].statistics.mean, obs.flatten(0, 1).float().mean(0)
-    )
-
-
 def test_maps_are_where_the_next_action_looks_and_sum_to_one():
     model, inputs = make_attention(), random_inputs()
     maps = model.attention_maps(row_of(inputs, 0), random_state(model))
     assert maps.shape == (3, HEADS, *model.torso_net.map_shape[1:])
     assert (maps >= 0).all()
     torch.testing.assert_close(maps.sum((-2, -1)), torch.ones(3, HEADS))
-
-
-def test_after_a_reset_each_head_has_a_soft_preference_of_its_own():
-    model, inputs = make_attention(), random_inputs()
-    maps = model.attention_maps(row_of(inputs, 0), model.initial_state(3)).flatten(2)
-    places = maps.shape[-1]
-    assert maps.max() < 30 / places  # soft
-    for one in range(HEADS):
-        for other in range(one):
-            assert (maps[:, one] - maps[:, other]).abs().sum(-1).min() > 0.2
-    assert (maps - 1 / places).abs().sum(-1).min() > 0.2  # not uniform
-
-
-def test_the_query_comes_from_the_state_before_and_not_from_the_frame():
-    model, inputs = make_attention(), random_inputs()
-    asked = []
-    model.core.query.register_forward_hook(lambda module, args, out: asked.append(out))
-    state = random_state(model)
-    model(row_of(inputs, 0), state)
-    model(row_of(inputs, 1), state)
-    assert torch.equal(asked[0], asked[1])
-    model(row_of(inputs, 0), random_state(model, seed=6))
-    assert not torch.allclose(asked[0], asked[2], rtol=1e-2)
 
 
 def test_acting_step_by_step_gives_what_learning_computes_at_once_over_resets():
@@ -263,33 +192,6 @@ def test_every_parameter_gets_a_gradient_and_the_state_dict_has_no_more_than_the
         assert parameter.grad.any(), name
     of_core = {name for name in model.state_dict() if name.startswith("core.")}
     assert of_core == {f"core.{name}" for name, _ in model.core.named_parameters()}
-
-
-@pytest.mark.parametrize("threads", [2, 3])
-def test_the_convolutions_may_be_computed_in_several_threads(threads):
-    model, inputs = make_attention(), random_inputs()
-
-    def gradients():
-        model.zero_grad()
-        hidden, _ = model.hidden(model.torso(inputs.obs), inputs, random_state(model))
-        hidden.square().sum().backward()
-        return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-
-    expected = gradients()
-    model.set_threads(threads)
-    for name, found in gradients().items():
-        difference = (found - expected[name]).abs().max()
-        assert difference < 1e-4 * expected[name].abs().max(), name
-
-
-def test_equal_seeds_give_equal_weights_whatever_the_global_generator():
-    torch.manual_seed(1)
-    one = make_attention(seed=5).state_dict()
-    torch.manual_seed(2)
-    two = make_attention(seed=5).state_dict()
-    other = make_attention(seed=6).state_dict()
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    assert not torch.equal(one["core.query.4.bias"], other["core.query.4.bias"])
 
 
 # --- a toy that has to be looked at ---------------------------------------------------------------

@@ -4,7 +4,6 @@ import logging
 import math
 import signal
 from contextlib import closing
-from dataclasses import asdict
 
 import pytest
 import torch
@@ -90,11 +89,6 @@ def test_so_many_in_a_row_end_the_run_and_the_first_is_named(tmp_path):
     )
 
 
-def test_a_limit_of_one_bears_none(tmp_path):
-    with pytest.raises(TooManyBadUpdates, match="1 updates in a row"):
-        note(BadUpdates(tmp_path, limit=1), 0)
-
-
 def test_a_handful_of_files_is_kept_and_a_session_makes_no_more(tmp_path):
     for session in (0, 100):
         bad = BadUpdates(tmp_path, limit=2)
@@ -151,31 +145,6 @@ def test_a_full_disk_loses_the_file_and_nothing_else(tmp_path, monkeypatch, capl
     bad.good()
     note(bad, 4)  # there is room again
     assert kept_in(bad) == ["update_000000004.pt"]
-
-
-def test_a_file_where_the_folder_should_be_loses_no_run(tmp_path, caplog):
-    (tmp_path / "bad_updates").write_text("not a folder")
-    note(BadUpdates(tmp_path, limit=2), 3)
-    assert "could not be kept" in caplog.text
-
-
-def test_what_a_killed_process_left_half_written_is_removed(tmp_path):
-    note(BadUpdates(tmp_path, limit=2), 3)
-    stale = tmp_path / "bad_updates" / ".update_000000004.pt.123.tmp"
-    stale.write_bytes(b"half")
-    bad = BadUpdates(tmp_path, limit=2)
-    assert kept_in(bad) == ["update_000000003.pt"]
-
-
-def test_a_run_that_has_one_now_and_then_is_not_told_of_each(tmp_path, caplog):
-    bad = BadUpdates(tmp_path, limit=2)
-    for update in range(250):
-        note(bad, update)
-        bad.good()
-    assert bad.count == 250
-    said = [line for line in caplog.messages if line.startswith("skipped")]
-    assert len(said) == 5 + 2
-    assert "200 in all" in said[-1]
 
 
 def test_a_resumed_run_goes_on_counting(tmp_path):
@@ -268,24 +237,6 @@ def test_a_run_in_which_all_updates_are_bad_ends_with_one_message(tmp_path, monk
     summary = train(folder, load(folder.path), environment_max_steps=800)
     assert summary.reason == "steps"
     assert summary.updates > 40
-
-
-def test_bad_updates_with_good_ones_in_between_end_no_run(tmp_path, monkeypatch):
-    folder = RunFolder.create(tmp_path, "Test-v0")
-    spoil_batches(monkeypatch, lambda number: number % 5 == 4)
-    summary = train(folder, environment_max_steps=300, max_bad_updates=2)
-    assert summary.reason == "steps"
-    assert values_of(folder, "learner/bad_updates")[-1] > 2
-
-
-def test_steps_count_on_while_updates_are_skipped(tmp_path, monkeypatch):
-    """A run of which no batch can be learned ends at its limit of steps all the same."""
-    folder = RunFolder.create(tmp_path, "Test-v0")
-    spoil_batches(monkeypatch, lambda number: True)
-    summary = train(folder, environment_max_steps=300, max_bad_updates=10_000)
-    assert summary.reason == "steps"
-    assert summary.updates == 0
-    assert asdict(summary)["agent_steps"] >= 300
 
 
 ALL_BUFFERS = [

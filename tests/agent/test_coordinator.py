@@ -126,17 +126,6 @@ def test_who_has_no_batch_for_too_long_is_named_with_what_it_waits_for():
         assert str(error).endswith("s while others had one: its workers are gone")
 
 
-def test_nobody_is_blamed_while_nobody_has_a_batch():
-    def work(coordinator):
-        coordinator.begin(make_learner(), KIND)
-        for _ in range(80):
-            threading.Event().wait(0.01)
-            coordinator.synchronise([], False, nothing)
-        return "patient"
-
-    assert together(work, timeout_s=0.5) == ["patient"] * 2
-
-
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -156,16 +145,6 @@ def test_learners_of_two_kinds_do_not_begin(change, text):
 def disturbed(learner):
     next(learner.model.parameters()).data[0] += 1e-7
     return learner
-
-
-def test_learners_with_other_weights_do_not_begin():
-    def work(coordinator):
-        learner = make_learner()
-        coordinator.begin(disturbed(learner) if rank_of(coordinator) else learner, KIND)
-
-    for error in together(work):
-        assert isinstance(error, LearnersDiffer)
-        assert "the weights of learner 1 are not those of learner 0 before" in str(error)
 
 
 def test_weights_that_drift_apart_are_found_within_some_updates():
@@ -243,20 +222,3 @@ def test_a_learner_alone_is_told_what_it_says():
     assert SINGLE_LEARNER.broadcast("text") == "text"
     assert join(replace(Place()), 60.0) is not None
     assert SINGLE_LEARNER.group.world_size == 1
-
-
-def test_a_reason_with_a_path_of_any_bytes_reaches_the_others():
-    store = dist.HashStore()
-
-    def tell(rank):
-        groups[rank] = GlooGroup(store, rank, 2, timeout_s=HANGS_S, first_timeout_s=HANGS_S)
-
-    groups = {}
-    threads = [threading.Thread(target=tell, args=(rank,), daemon=True) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(HANGS_S)
-    groups[1].announce_failure("cannot read /data/\udcff.pt")
-    assert store.get("failed/1") == rb"cannot read /data/\udcff.pt"
-    groups[0].leave()

@@ -1,5 +1,4 @@
 import copy
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -143,40 +142,6 @@ def test_what_happened_at_a_reset_row_has_no_influence():
     assert {k: v.item() for k, v in one.items()} == {k: v.item() for k, v in two.items()}
 
 
-def test_a_mean_is_the_sum_over_the_valid_steps():
-    model, batch = make_small_model(), make_batch()
-    valid_count = (~batch.reset_row).sum().item()
-    assert valid_count < batch.action.numel()
-    total = loss_of(model, batch).total.item()
-    assert loss_of(model, batch, loss_reduction="mean").total.item() == pytest.approx(
-        total / valid_count, rel=1e-5
-    )
-
-
-def test_costs_scale_their_own_term_only():
-    model, batch = make_small_model(), make_batch()
-    base = loss_of(model, batch).metrics
-    other = loss_of(model, batch, value_cost=1.0, entropy_cost=0.05).metrics
-    assert other["loss/policy"] == base["loss/policy"]
-    assert other["loss/value"].item() == pytest.approx(2 * base["loss/value"].item(), rel=SUMMED)
-    assert other["loss/entropy"].item() == pytest.approx(
-        5 * base["loss/entropy"].item(), rel=SUMMED
-    )
-
-
-def test_cloning_touches_replayed_data_only():
-    model = make_small_model()
-    costs = {"policy_cloning_cost": 1.0, "value_cloning_cost": 1.0}
-    online = make_batch(is_online=torch.ones(4, dtype=torch.bool))
-    metrics = loss_of(model, online, **costs).metrics
-    assert metrics["loss/policy_cloning"] == 0
-    assert metrics["loss/value_cloning"] == 0
-    replayed = replace(online, is_online=~online.is_online)
-    metrics = loss_of(model, replayed, **costs).metrics
-    assert metrics["loss/policy_cloning"] > 0
-    assert metrics["loss/value_cloning"] > 0
-
-
 def test_the_trust_mask_spares_cloning():
     model, batch = make_small_model(), make_batch()
     changes = {"policy_cloning_cost": 1.0, "trust_region": "kl_pi_mu", "trust_threshold": 1e-9}
@@ -184,13 +149,6 @@ def test_the_trust_mask_spares_cloning():
     assert metrics["vtrace/masked_fraction"] == 1
     assert metrics["loss/policy"] == metrics["loss/value"] == metrics["loss/entropy"] == 0
     assert metrics["loss/policy_cloning"] > 0
-
-
-@pytest.mark.parametrize("kind", ["implied", "kl_pi_mu", "kl_mu_pi"])
-def test_an_infinite_threshold_trusts_everything(kind):
-    model, batch = make_small_model(), make_batch()
-    with_mask = loss_of(model, batch, trust_region=kind, trust_threshold=math.inf)
-    assert with_mask.total == loss_of(model, batch).total
 
 
 def test_popart_losses_are_those_of_rewards_in_units_of_sigma():
@@ -252,27 +210,6 @@ def test_stored_values_are_cloned_in_the_units_of_today():
     metrics = loss_of(model, batch, value_cloning_cost=1.0).metrics
     replayed = (~batch.reset_row & ~batch.is_online).sum().item()
     assert metrics["loss/value_cloning"].item() == pytest.approx(replayed * (6 / 3) ** 2, rel=1e-3)
-
-
-def test_only_the_head_of_the_transitions_own_task_learns():
-    model, batch = make_small_model(tasks=3, popart=True), make_batch(tasks=2)
-    before = copy.deepcopy(model.value_head)
-    gradient = gradients_of(model, batch)["value_head.linear.weight"]
-    assert gradient[0].any()
-    assert gradient[1].any()
-    assert not gradient[2].any()
-    assert torch.equal(model.value_head.mu[2], before.mu[2])
-    assert not torch.equal(model.value_head.mu[1], before.mu[1])
-
-
-def test_normalised_advantages_do_not_depend_on_the_size_of_rewards():
-    model, batch = make_small_model(), make_batch()
-    with torch.no_grad():
-        model.value_head.linear.weight.zero_()
-    larger = replace(batch, reward=batch.reward * 1000)
-    one = loss_of(model, batch, advantage_normalisation="rms").metrics["loss/policy"]
-    two = loss_of(model, larger, advantage_normalisation="rms").metrics["loss/policy"]
-    torch.testing.assert_close(one, two)
 
 
 def test_advantages_of_each_game_are_normalised_by_its_own_size():
@@ -337,36 +274,6 @@ def test_each_buffer_gets_the_means_over_its_own_columns():
     assert metrics["replay/queue/kl_behaviour_target"].item() != pytest.approx(whole, rel=1e-3)
 
 
-def test_a_buffer_that_the_batch_has_nothing_of_says_nothing():
-    metrics = Impala(PLAIN, ["queue", "elite"]).loss(make_small_model(), from_buffers(0, 0)).metrics
-    whole = metrics["policy/kl_behaviour_target"].item()
-    assert metrics["replay/queue/kl_behaviour_target"].item() == pytest.approx(whole, rel=1e-5)
-    assert metrics["replay/elite/kl_behaviour_target"].isnan()
-    assert metrics["replay/elite/drawn_age_updates"].isnan()
-
-
-def test_the_entropy_of_a_policy_at_random_is_all_there_can_be():
-    model = make_small_model()
-    with torch.no_grad():
-        model.policy_head.weight.zero_()
-        model.policy_head.bias.zero_()
-    metrics = loss_of(model, make_batch()).metrics
-    assert metrics["policy/entropy"].item() == pytest.approx(math.log(3), rel=SUMMED)
-    assert metrics["policy/entropy_fraction"].item() == pytest.approx(1, rel=SUMMED)
-
-
-def test_a_value_that_equals_its_targets_explains_all_variance():
-    model, batch = make_small_model(), make_batch()
-    with torch.no_grad():
-        heads = heads_of(model, batch)
-    # Rewards that make every temporal difference zero make v_t = V_t.
-    ended = batch.terminated | batch.reset_row
-    batch = replace(batch, reward=heads.value[:-1] - 0.99 * ~ended * heads.value[1:])
-    metrics = loss_of(model, batch).metrics
-    assert metrics["value/explained_variance"].item() == pytest.approx(1, abs=1e-3)
-    assert metrics["loss/value"].item() == pytest.approx(0, abs=1e-6)
-
-
 @pytest.mark.parametrize(("middle", "spread"), [(0.0, 1.0), (100.0, 0.01), (936.0, 0.1)])
 def test_explained_variance_is_exact_far_from_zero(middle, spread):
     rng = np.random.default_rng(5)
@@ -387,14 +294,6 @@ def test_targets_are_compared_with_the_most_that_clipped_rewards_can_pay():
     assert bound == pytest.approx(50)
     got = value_health(valid, targets, targets, bound)["value/share_of_bound"]
     assert got.item() == pytest.approx(0.6)
-
-
-@pytest.mark.parametrize("unbounded", [{"reward_transform": "none"}, {"discount": 1.0}])
-def test_without_a_bound_nothing_is_compared(unbounded):
-    config = replace(PLAIN, **({"reward_transform": "abs_one_sign"} | unbounded))
-    assert config.value_bound == math.inf
-    metrics = Impala(config).loss(make_small_model(), make_batch()).metrics
-    assert "value/share_of_bound" not in metrics
 
 
 def recurrent():
@@ -460,27 +359,11 @@ def test_burn_in_keeps_gradients_out_of_the_first_rows_of_replay_and_of_nothing_
     torch.testing.assert_close(of_new[0], of_new[1], rtol=1e-5, atol=1e-7)
 
 
-def test_burn_in_does_nothing_to_new_data():
-    model, batch = recurrent()
-    batch = replace(batch, is_online=torch.ones_like(batch.is_online))
-    assert loss_of(model, batch, burn_in_steps=3).total == loss_of(model, batch).total
-
-
 def test_burn_in_without_a_memory_is_refused():
     algorithm = Impala(replace(PLAIN, burn_in_steps=2))
     with pytest.raises(ConfigError, match=r"burn_in_steps is 2.*--use_lstm"):
         algorithm.check(make_small_model())
     algorithm.check(recurrent()[0])
-
-
-def test_a_recurrent_model_learns_from_the_state_that_is_stored():
-    model, batch = recurrent()
-    other = replace(batch, state=batch.state + 1)
-    assert loss_of(model, batch).total != loss_of(model, other).total
-    begun = batch.first.clone()
-    begun[0] = True  # then there is nothing to remember
-    batch, other = replace(batch, first=begun), replace(other, first=begun)
-    assert loss_of(model, batch).total == loss_of(model, other).total
 
 
 def test_every_metric_is_a_detached_scalar():

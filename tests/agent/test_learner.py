@@ -1,5 +1,4 @@
 import copy
-import math
 from dataclasses import replace
 
 import pytest
@@ -8,9 +7,7 @@ import torch
 from ritornello.agent.algorithms.impala import Impala
 from ritornello.agent.learning.layer_gradients import LayerGradients, every
 from ritornello.agent.learning.optim import OptimiserConfig, make_optimiser
-from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.stored.checkpoint_tree import encode
-from ritornello.core.errors import ConfigError
 from ritornello.metrics.health import RANGES
 from ritornello.metrics.record import check_declared
 from tests.agent.builders import make_batch, make_small_model, make_spec
@@ -41,29 +38,6 @@ def test_one_step_of_plain_sgd_subtracts_the_rate_times_the_gradient():
         assert not torch.equal(parameter, before[name])
 
 
-def test_the_entropy_cost_follows_the_progress_of_the_run():
-    config = replace(CONFIG, entropy_cost=0.04, entropy_end_cost=0.01)
-    batch = make_batch()
-    at_start, at_end = (
-        make_learner(config=config).step(batch, progress)["loss/entropy"] for progress in (0.0, 1.0)
-    )
-    torch.testing.assert_close(at_start, 4 * at_end)
-
-
-def test_the_algorithm_is_told_of_the_optimiser_and_of_the_progress():
-    told = []
-
-    class Listener(Impala):
-        def loss(self, model, batch, optimiser=None, progress=0.0):
-            told.append((optimiser, progress))
-            return super().loss(model, batch, optimiser, progress)
-
-    learner = make_learner()
-    learner.algorithm = Listener(CONFIG)
-    learner.step(make_batch(), 0.3)
-    assert told == [(learner.optimiser, 0.3)]
-
-
 def test_clipping_keeps_the_direction_and_limits_the_norm():
     model, batch = make_small_model(), make_batch()
     before = snapshot(model)
@@ -90,19 +64,6 @@ def test_a_learner_fits_one_batch(precision, popart):
         assert parameter.grad.any()
 
 
-def test_pixels_are_observed_in_the_first_updates_only(monkeypatch):
-    monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 2)
-    spec = make_spec((2, 44, 40))
-    learner = make_learner(make_small_model(spec, name="impala_shallow"))
-    seen = []
-    for seed in range(4):
-        learner.step(make_batch(spec, seed=seed), progress=0.0)
-        seen.append(learner.model.torso_net.convs[0].statistics.mean.clone())
-    assert seen[0].any()
-    assert not torch.equal(seen[0], seen[1])
-    assert torch.equal(seen[1], seen[3])
-
-
 def test_every_seventh_step_is_shown_to_the_pixel_statistics():
     spec = make_spec((2, 44, 40))
     learner = make_learner(make_small_model(spec, name="impala_shallow"))
@@ -113,17 +74,6 @@ def test_every_seventh_step_is_shown_to_the_pixel_statistics():
     shown = torch.cat(rows).float()
     torch.testing.assert_close(statistics.mean, shown.mean(0))
     torch.testing.assert_close(statistics.mean_square, shown.square().mean())
-
-
-def test_in_seven_updates_each_step_is_shown_once_to_the_pixel_statistics():
-    spec = make_spec((2, 44, 40))
-    learner = make_learner(make_small_model(spec, name="impala_shallow"))
-    batch = make_batch(spec, steps=20, size=3)
-    for _ in range(7):
-        learner.step(batch, progress=0.0)
-    statistics = learner.model.torso_net.convs[0].statistics
-    torch.testing.assert_close(statistics.mean, batch.obs.float().mean((0, 1)))
-    torch.testing.assert_close(statistics.mean_square, batch.obs.float().square().mean())
 
 
 def three_game_batch(spec, games, seed):
@@ -155,24 +105,6 @@ def test_a_game_that_comes_late_is_observed_too(monkeypatch):
         assert torch.equal(before, statistics.mean) is not moved
 
 
-def test_nobody_looks_at_pixels_that_are_known(monkeypatch):
-    """Neither where there are none, nor once all games were seen often enough."""
-    monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 2)
-    spec = make_spec((2, 44, 40))
-    with_pixels = make_learner(make_small_model(spec, name="impala_shallow"))
-    without = make_learner()
-    looks = []
-    find = ActorCritic.unsettled
-    monkeypatch.setattr(ActorCritic, "unsettled", lambda model: looks.append(model) or find(model))
-    for seed in range(6):
-        if seed == 3:
-            assert looks
-            looks.clear()
-        with_pixels.step(make_batch(spec, seed=seed), 0.0)
-        without.step(make_batch(seed=seed), 0.0)
-    assert not looks
-
-
 def test_lag_is_counted_in_updates_since_the_weights_that_acted():
     learner = make_learner()
     learner.version = 10
@@ -181,13 +113,6 @@ def test_lag_is_counted_in_updates_since_the_weights_that_acted():
     assert metrics["lag/mean_updates"] == 2.5
     assert metrics["lag/max_updates"] == 4
     assert learner.version == 11
-
-
-def test_a_batch_without_new_data_has_no_lag():
-    batch = make_batch()
-    metrics = make_learner().step(replace(batch, is_online=torch.zeros_like(batch.is_online)), 0.0)
-    assert math.isnan(metrics["lag/mean_updates"])
-    assert math.isnan(metrics["lag/max_updates"])
 
 
 def test_the_learning_rate_follows_progress():
@@ -228,14 +153,6 @@ def test_resuming_equals_going_on():
     assert same(straight.state_dict(), resumed.state_dict())
 
 
-def test_a_state_dict_loads_as_weights_only(tmp_path):
-    learner = make_learner(make_small_model(popart=True))
-    learner.step(make_batch(), 0.0)
-    torch.save(learner.state_dict(), tmp_path / "state.pt")
-    loaded = torch.load(tmp_path / "state.pt", weights_only=True)
-    assert same(loaded, learner.state_dict())
-
-
 @pytest.mark.parametrize("optimiser", ["adam", "rmsprop", "rmsprop_tf"])
 @pytest.mark.parametrize(("model", "batch"), WITH_EVERYTHING)
 def test_a_bad_reward_moves_nothing(model, batch, optimiser):
@@ -261,11 +178,6 @@ def test_learning_goes_on_as_if_the_bad_batch_had_never_come(model, batch):
     assert same(straight.state_dict(), learner.state_dict())
 
 
-def test_the_very_first_update_may_be_bad():
-    model = make_small_model(make_spec((2, 44, 40)), popart=True, name="impala_shallow")
-    fail_to_step(make_learner(model), with_bad_reward(make_batch(make_spec((2, 44, 40)))))
-
-
 @pytest.mark.parametrize(("model", "batch"), WITH_EVERYTHING)
 def test_an_update_that_fails_in_another_way_moves_nothing_either(model, batch):
     learner, batch = learner_and_batch(model, batch)
@@ -278,12 +190,6 @@ def test_an_update_that_fails_in_another_way_moves_nothing_either(model, batch):
     with pytest.raises(MemoryError):
         learner.step(batch, 0.7)
     assert same(before, learner.state_dict())
-
-
-def test_a_contradicting_config_is_refused_at_construction():
-    config = replace(CONFIG, burn_in_steps=2)
-    with pytest.raises(ConfigError, match="model without memory"):
-        make_learner(make_small_model(), config=config)
 
 
 def test_layers_are_measured_where_it_is_due():
@@ -318,16 +224,6 @@ def test_a_layer_says_how_large_its_gradient_and_its_step_are():
     ratio = metrics["gradient/policy_head/update_ratio"].item()
     assert ratio == pytest.approx(0.15 * 4 / (2 * 48**0.5))
     assert metrics["gradient/torso_net.linear1/zero_fraction"] == 1
-
-
-def test_a_layer_without_weight_or_gradient_says_nothing():
-    model = make_small_model()
-    for parameter in model.policy_head.parameters():
-        parameter.data.zero_()
-        parameter.grad = torch.ones_like(parameter)
-    metrics = LayerGradients(model).metrics()
-    assert metrics["gradient/policy_head/update_ratio"].isnan()
-    assert {name.split("/")[1] for name in metrics} == {"policy_head"}
 
 
 def test_every_so_many_seconds_once():

@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -8,7 +6,7 @@ from hypothesis import strategies as st
 from ritornello.agent import distributions
 from ritornello.agent.algorithms import losses
 from ritornello.agent.distributions import CategoricalPolicy
-from tests.reference.laser_loops import behaviour_relevance, implied_policy, kl
+from tests.reference.laser_loops import behaviour_relevance, implied_policy
 
 PI, MU = [0.7, 0.2, 0.1], [0.5, 0.3, 0.2]
 
@@ -42,26 +40,12 @@ def test_the_implied_kl_equals_its_definition(policy_pair, rho_bar):
     assert sum(implied_policy(pi, mu, rho_bar)) == pytest.approx(1)
 
 
-@given(policies())
-def test_the_implied_kl_is_between_zero_and_the_kl_of_pi_and_mu(policy_pair):
-    pi, mu = policy_pair
-    implied = distributions.implied_kl(log(*pi), log(*mu)).item()
-    assert -1e-9 <= implied <= kl(pi, mu) + 1e-9
-
-
 @pytest.mark.parametrize("gap", [1.0, 30.0, 95.0, 104.0, 300.0])
 def test_the_implied_kl_of_policies_that_are_wholly_apart_is_not_lost_in_float32(gap):
     log_pi = torch.tensor([0.0, -gap]).log_softmax(-1)
     log_mu = torch.tensor([-gap, 0.0]).log_softmax(-1)
     exact = behaviour_relevance(log_pi.double().exp().tolist(), log_mu.double().exp().tolist())
     assert distributions.implied_kl(log_pi, log_mu).item() == pytest.approx(exact, rel=1e-3)
-
-
-@given(policies())
-def test_policy_cloning_is_the_kl_with_behaviour_first(policy_pair):
-    pi, mu = policy_pair
-    cloning = losses.policy_cloning(CategoricalPolicy(log(*mu)), CategoricalPolicy(log(*pi)))
-    assert cloning.item() == pytest.approx(kl(mu, pi), abs=1e-9)
 
 
 def test_policy_cloning_moves_pi_and_never_mu():
@@ -71,13 +55,6 @@ def test_policy_cloning_moves_pi_and_never_mu():
     assert log_mu.grad is None
     # d/d log_pi of sum mu (log mu - log pi) is -mu
     torch.testing.assert_close(log_pi.grad, -log(*MU).exp())
-
-
-def test_entropy_is_largest_for_the_uniform_policy():
-    assert distributions.entropy(log(*[1 / 3] * 3)).item() == pytest.approx(math.log(3))
-    assert distributions.entropy(log(*PI)).item() == pytest.approx(
-        -sum(p * math.log(p) for p in PI)
-    )
 
 
 def test_no_gradient_flows_through_targets_or_advantages():

@@ -32,29 +32,6 @@ def test_rmsprop_tf_equals_tensorflows_rule_by_hand():
         torch.testing.assert_close(parameter.detach(), torch.tensor(values))
 
 
-def test_the_two_rmsprops_differ_by_where_epsilon_stands():
-    one, two = (torch.zeros(1, requires_grad=True) for _ in range(2))
-    inside = RMSpropTF([one], lr=1.0, alpha=0.99, eps=0.01)
-    outside = torch.optim.RMSprop([two], lr=1.0, alpha=0.99, eps=0.01)
-    inside.state[one]["square_avg"] = torch.zeros(1)  # torch's start
-    one.grad = torch.full((1,), 1e-3)
-    two.grad = torch.full((1,), 1e-3)
-    inside.step()
-    outside.step()
-    # 1e-3 / sqrt(1e-8 + 0.01) against 1e-3 / (sqrt(1e-8) + 0.01)
-    assert one.item() == pytest.approx(-0.01, rel=1e-3)
-    assert two.item() == pytest.approx(-0.0990, rel=1e-2)
-
-
-def test_parameters_without_a_gradient_stay():
-    moved, kept = (torch.ones(2, requires_grad=True) for _ in range(2))
-    optimiser = RMSpropTF([moved, kept], lr=0.1)
-    moved.grad = torch.ones(2)
-    optimiser.step()
-    assert kept.tolist() == [1.0, 1.0]
-    assert moved.tolist() != [1.0, 1.0]
-
-
 @pytest.mark.parametrize("name", ["rmsprop_tf", "rmsprop", "adam"])
 def test_an_optimiser_continues_from_its_state(name):
     config = OptimiserConfig(name=name, lr=0.01)
@@ -133,8 +110,3 @@ def test_within_the_limits_a_clipped_gradient_makes_finite_weights(name, limit):
         model.weight.grad = torch.tensor([[0.0, 1e-30, 1e-20, 1.0, 1e7]])
         optimiser.step()
     assert model.weight.isfinite().all()
-
-
-def test_a_closure_is_refused():
-    with pytest.raises(ValueError, match="closure"):
-        RMSpropTF([torch.ones(1, requires_grad=True)], lr=0.1).step(lambda: 0.0)

@@ -14,17 +14,14 @@ from ritornello.agent.algorithms.base import Algorithm
 from ritornello.agent.algorithms.batch import forward
 from ritornello.agent.algorithms.impala import Impala
 from ritornello.agent.algorithms.impala_config import ImpalaConfig
-from ritornello.agent.assembly import build_model
 from ritornello.agent.learning.scorer import Scorer
 from ritornello.agent.models.base import Inputs
 from ritornello.agent.models.recurrent import ExtraInputs
 from ritornello.agent.stored.checkpoint import Checkpoint, load
-from ritornello.agent.testing.player import Player
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.saved_state import StateError
 from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec, EnvSpec
 from ritornello.metrics.record import check_declared
-from ritornello.wrappers.registry import make_env_vector
 from tests.agent.builders import batch_of, make_batch, make_small_model, make_spec
 from tests.agent.runs import make_blueprint
 from tests.agent.test_inference_server import make_served
@@ -116,15 +113,6 @@ def test_the_loss_equals_the_plain_loops(actions, region):
 
 
 @EVERY
-def test_the_implied_divergence_is_refused_before_anything_is_learned(actions):
-    config = replace(PLAIN, trust_region="implied")
-    with pytest.raises(ConfigError, match="kl_mask_kind=kl_pi_mu"):
-        Impala(config).check(make_small_model(make_spec(actions=actions)))
-    Impala(config).check(make_small_model(make_spec()))
-    Impala(PLAIN).check(make_small_model(make_spec(actions=actions)))
-
-
-@EVERY
 def test_an_algorithm_that_does_not_say_that_it_takes_any_action_is_refused(actions):
     class Simple(Algorithm):
         def loss(self, model, batch, optimiser=None, progress=0.0):
@@ -204,19 +192,6 @@ def test_replay_is_scored_by_the_policies_that_the_model_has_now(env):
     assert found.params.shape[-1] == blueprint.env_spec.actions.param_count
 
 
-@WORLDS
-def test_the_most_probable_action_is_done_if_it_is_asked_for(env):
-    blueprint = make_blueprint(env=env)
-    model = build_model(blueprint.flags, blueprint.env_spec)
-    for greedy in (True, False):
-        vector = make_env_vector(blueprint.workers()[0].env_config, 4, [1, 2, 3, 4])
-        player = Player(model, vector, [0] * 4, seed=1, greedy=greedy)
-        step = player.step()
-        mode = model.distribution.mode(step.heads.params).numpy()
-        assert np.array_equal(step.action, mode) == greedy
-        vector.close()
-
-
 def state_of_a_short_run(blueprint):
     """What is saved of a run that has played and learned nothing, and its buffers."""
     with parts(blueprint) as (learner, tally, experience):
@@ -269,14 +244,6 @@ def test_a_checkpoint_is_restored_and_one_whose_actions_are_none_is_refused(tmp_
         refused(of_game([0.5] * width))
     refused(lambda own: own.update(last_action=own["last_action"][:, :-1]))
     refused(lambda own: own.update(last_action=own["last_action"].astype(np.float64)))
-
-
-def test_a_checkpoint_of_other_actions_does_not_fit_and_says_so():
-    ours, theirs = (make_blueprint(env=env).env_spec for env in (REACH, DIALS))
-    checkpoint = Checkpoint(Path("some.pt"), {"env_spec": json.loads(json.dumps(theirs.to_dict()))})
-    with pytest.raises(CheckpointError, match="action_meanings"):
-        checkpoint.check_spec(ours)
-    checkpoint.check_spec(theirs)
 
 
 def test_a_checkpoint_of_the_first_versions_is_of_one_choice():

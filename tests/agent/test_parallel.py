@@ -31,17 +31,6 @@ def test_shares_in_threads_give_the_features_and_gradients_of_one_pass(threads, 
             assert difference < 1e-4 * gradient.abs().max(), name
 
 
-def test_shares_are_added_in_a_fixed_order():
-    spec = make_spec(obs_shape=(4, 40, 40), stacked=4)
-    model = make_small_model(spec, name="nature")
-    model.set_threads(3)
-    obs = make_batch(spec).obs
-    _, first = gradients(model, obs)
-    for _ in range(5):
-        _, again = gradients(model, obs)
-        assert all(torch.equal(first[name], again[name]) for name in first)
-
-
 def test_threads_compute_in_the_precision_that_was_chosen():
     spec = make_spec(obs_shape=(4, 40, 40), stacked=4)
     model = make_small_model(spec, name="nature")
@@ -53,16 +42,6 @@ def test_threads_compute_in_the_precision_that_was_chosen():
     in_threads, _ = gradients(model, obs)
     assert not torch.allclose(rounded, exact, rtol=1e-4)
     torch.testing.assert_close(in_threads, rounded, rtol=2e-2, atol=2e-2)
-
-
-def test_without_a_gradient_nothing_is_split():
-    spec = make_spec(obs_shape=(4, 40, 40), stacked=4)
-    model = make_small_model(spec, name="nature")
-    obs = make_batch(spec).obs
-    with torch.no_grad():
-        expected = model.torso(obs)
-        model.set_threads(2)
-        assert torch.equal(model.torso(obs), expected)
 
 
 def memory_gradients(model, batch, keep=None):
@@ -94,21 +73,6 @@ def test_a_memory_in_threads_gives_what_one_thread_gives(config, cut):
             assert (found[name] - gradient).abs().max() < 1e-4 * gradient.abs().max(), name
 
 
-@pytest.mark.parametrize("size", [1, 3])
-@pytest.mark.parametrize("config", [{"name": "nature", "use_lstm": True}, {"name": "attention"}])
-def test_more_threads_than_unrolls_give_what_one_thread_gives(config, size):
-    spec = make_spec(obs_shape=(4, 44, 40), stacked=4)
-    model = make_small_model(spec, **config, lstm_size=16)
-    batch = make_batch(spec, size=size, state_count=model.state_count)
-    expected_hidden, expected_state, expected = memory_gradients(model, batch)
-    model.set_threads(4)
-    hidden, state, found = memory_gradients(model, batch)
-    torch.testing.assert_close(hidden, expected_hidden)
-    torch.testing.assert_close(state, expected_state)
-    for name, gradient in expected.items():
-        assert (found[name] - gradient).abs().max() < 1e-4 * gradient.abs().max(), name
-
-
 class Idle(torch.nn.Module):
     """A torso with a layer that is frozen, and one that is not used."""
 
@@ -136,48 +100,6 @@ def test_a_layer_without_a_gradient_has_none_in_threads_either(count):
             assert parameter.grad is None, name
         else:
             torch.testing.assert_close(parameter.grad, expected[name])
-
-
-class Constants(torch.nn.Module):
-    """Says something learned for each game, whatever it is shown."""
-
-    def __init__(self):
-        super().__init__()
-        self.of_games = torch.nn.ParameterList(torch.randn(16) for _ in range(3))
-
-    def forward(self, obs, games):
-        return torch.stack([self.of_games[game] for game in games]).expand(len(obs), 16)
-
-
-@pytest.mark.parametrize("games", [[0, 0, 0, 0], [0, 0, 1, 1], [0, 1, 2, 1]])
-def test_a_layer_that_looks_at_nothing_learns_in_threads_what_one_thread_does(games):
-    module, obs = Constants(), torch.randn(4, 6, requires_grad=True)
-    module(obs, games).square().sum().backward()
-    expected = [p.grad for p in module.parameters()]
-    module.zero_grad(set_to_none=True)
-    with ThreadPoolExecutor(2) as pool:
-        made = Parallel(module, pool, 2, dim=0)(obs, lambda one, at: module(one, games[at]))
-        made.square().sum().backward()
-    assert obs.grad is None
-    for parameter, gradient in zip(module.parameters(), expected, strict=True):
-        if gradient is None:
-            assert parameter.grad is None
-        else:
-            torch.testing.assert_close(parameter.grad, gradient)
-
-
-def test_a_layer_that_looks_at_some_rows_only_gives_the_others_no_gradient():
-    layer, obs = torch.nn.Linear(6, 6), torch.randn(4, 6, requires_grad=True)
-
-    def compute(share, where):
-        return layer(share) if where.start else layer.bias.expand(len(share), 6)
-
-    with ThreadPoolExecutor(2) as pool:
-        Parallel(layer, pool, 2, dim=0)(obs, compute).sum().backward()
-    assert not obs.grad[:2].any()
-    torch.testing.assert_close(obs.grad[2:], layer.weight.sum(0).expand(2, 6))
-    torch.testing.assert_close(layer.bias.grad, torch.full((6,), 4.0))
-    torch.testing.assert_close(layer.weight.grad, obs.detach()[2:].sum(0).expand(6, 6))
 
 
 def test_an_error_in_a_thread_reaches_the_caller():

@@ -67,14 +67,6 @@ def test_every_part_changes_the_features(part):
     assert not torch.equal(model.torso(changed(obs, part)), features)
 
 
-def test_every_weight_has_a_gradient():
-    model = make_model(ModelConfig(feature_count=32), SPEC)
-    model.heads(model.torso(frames(8))).value.sum().backward()
-    model.heads(model.torso(frames(8))).params[:, 0].sum().backward()
-    still = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
-    assert not still
-
-
 def test_each_part_has_statistics_of_its_own():
     model = make_model(ModelConfig(normalise_vectors=True), SPEC)
     found = model.unsettled()
@@ -94,17 +86,6 @@ def test_each_part_has_statistics_of_its_own():
         restore()
     assert torch.equal(model.torso(obs), before)
     assert make_model(ModelConfig(normalise_pixels=False), SPEC).unsettled() == {}
-
-
-def test_stacked_frames_are_seen_one_behind_the_other():
-    model = make_model(ModelConfig(), replace(SPEC, frames_stacked=2))
-    one, two = frames(3, seed=1), frames(3, seed=2)
-    vector, far, near = model.torso_net.parts(torch.cat([one, two], 1))
-    single = make_model(ModelConfig(), SPEC).torso_net
-    for part, older, newer in zip(
-        (vector, far, near), single.parts(one), single.parts(two), strict=True
-    ):
-        assert torch.equal(part, torch.cat([older, newer], 1))
 
 
 def test_the_networks_are_chosen_by_the_size_of_each_image_and_said():

@@ -1,5 +1,4 @@
 import copy
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,7 +6,6 @@ import torch
 
 from ritornello.agent.acting.acting_model import FlatWeights
 from ritornello.agent.machine import WeightFormat
-from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.models.pixels import MAX_DEVIATIONS, MIN_DEVIATION, PixelStatistics
 from ritornello.agent.models.torsos import PixelConv2d
 from ritornello.agent.process_group import ProcessGroup
@@ -50,19 +48,6 @@ def test_each_pixel_may_have_a_deviation_of_its_own():
     assert float(statistics.scale()[0, 2, 3]) == pytest.approx(1 / MIN_DEVIATION)
 
 
-def test_rare_pixels_alone_may_have_deviations_of_their_own():
-    images = batches()
-    for batch in images:
-        batch[:, :, 2, 3] = 90  # never changes
-        batch[:, 1] //= 2
-    own = observed(images, normalise="each").scale().numpy()
-    common = float(observed(images).scale())
-    scale = observed(images, normalise="rare").scale().numpy()
-    np.testing.assert_allclose(scale, np.maximum(own, common), rtol=1e-4)
-    assert (own < common).any()
-    assert (own > common).any()
-
-
 class WithAnother(ProcessGroup):
     """This learner's, and another one that has seen the batch before it."""
 
@@ -85,13 +70,6 @@ def test_two_learners_have_the_statistics_of_one_with_all_images(normalise):
     statistics.observe(torch.from_numpy(one), group)
     torch.testing.assert_close(statistics.mean, together.mean)
     torch.testing.assert_close(statistics.scale(), together.scale(), rtol=1e-4, atol=0)
-
-
-@pytest.mark.parametrize("normalise", [True, "each", "rare"])
-def test_before_any_batch_pixels_are_scaled_to_one(normalise):
-    conv = PixelConv2d(SHAPE, 5, 3, normalise=normalise)
-    pixels = torch.from_numpy(batches()[0])
-    torch.testing.assert_close(conv(pixels), conv(pixels.float() / 255), rtol=1e-5, atol=1e-5)
 
 
 def test_a_layer_sees_what_differs_from_the_mean_image_in_units_of_the_deviation():
@@ -136,23 +114,6 @@ def test_differences_from_the_mean_are_exact_in_each_format_and_order(dtype, lay
         assert np.array_equal(found.double().numpy(), wanted)
 
 
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_pixels_in_their_own_deviations_are_rounded_once_in_each_format_and_order(dtype, layout):
-    statistics = observed([batch // 3 for batch in batches()], normalise="each")
-    (images,) = batches(1, seed=1)
-    found = statistics.normalised(torch.from_numpy(images), dtype, layout)
-    assert found.dtype == dtype
-    assert found.is_contiguous(memory_format=layout)
-    scale, mean = statistics.scale().double(), statistics.mean.round().double()
-    seen = statistics.bounded(torch.from_numpy(images)).double()
-    wanted = (seen - mean) * scale
-    unit = torch.finfo(dtype).eps
-    # The scale, the mean image in its units, and the result are rounded, each by half a unit.
-    error = unit / 2 * (seen * scale + mean * scale + wanted.abs())
-    assert ((found.double() - wanted).abs() <= 1.01 * error + 1e-6).all()
-
-
 def test_what_is_far_from_the_mean_image_is_seen_at_ten_deviations_at_most():
     """A loop beside it: the nearest whole value that is no farther."""
     statistics = observed([batch // 8 for batch in batches()], normalise="each")
@@ -190,11 +151,6 @@ def test_each_image_of_several_games_is_seen_by_the_statistics_of_its_game(is_bf
             wanted = centred * statistics.scale().double()
             found_here = found[row, column].double()
             torch.testing.assert_close(found_here, wanted, rtol=1e-2 if is_bf16 else 1e-6, atol=0)
-
-
-def test_a_still_picture_does_not_blow_up():
-    statistics = observed([np.full((2, *SHAPE), 90, np.uint8)] * 3)
-    assert float(statistics.scale()) == pytest.approx(1 / MIN_DEVIATION)
 
 
 def test_an_acting_copy_sees_exactly_what_the_learner_sees():
@@ -240,78 +196,6 @@ def test_what_is_kept_of_settled_statistics_is_that_of_the_newest(monkeypatch, n
     other = observed([batch // 5 for batch in batches(2, seed=4)], normalise=normalise)
     statistics.load_state_dict(other.state_dict())
     torch.testing.assert_close(seen(), wanted())
-
-
-def test_a_layer_that_has_acted_can_learn_afterwards(monkeypatch):
-    monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 1)
-    conv = PixelConv2d(SHAPE, 4, 3, normalise=True)
-    (images,) = (torch.from_numpy(batch) for batch in batches(1))
-    conv.statistics.observe(images)
-    with torch.inference_mode():
-        acted = conv(images).clone()
-    assert conv.statistics._kept_parts
-    learned = conv(images)
-    torch.testing.assert_close(learned, acted)
-    learned.sum().backward()
-    assert conv.weight.grad.abs().sum() > 0
-
-
-@pytest.mark.parametrize("normalise", [True, "each"])
-def test_an_acting_copy_keeps_nothing_of_what_the_learner_has_not_settled(monkeypatch, normalise):
-    monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 2)
-    spec = make_spec((4, 36, 36))
-    learner, acting = (
-        make_small_model(spec, name="impala_shallow", normalise_pixels=normalise) for _ in range(2)
-    )
-    weights = FlatWeights(learner)
-    block = np.zeros(weights.nbytes, np.uint8)
-    weights.bind(acting, block)
-    for batch in (pictures(0, 1), pictures(90, 2), pictures(180, 3)):
-        learner.observe(batch)
-        weights.pack(learner, block)
-        torch.testing.assert_close(acting.torso(pictures(20, 4)), learner.torso(pictures(20, 4)))
-    assert acting.pixel_statistics()._kept_parts
-
-
-def two_game_model(normalise=True):
-    spec = replace(make_spec((4, 36, 36), stacked=4), env_id="A-v0,B-v0")
-    config = ModelConfig("impala_shallow", feature_count=16, normalise_pixels=normalise)
-    return make_model(config, spec, seed=1)
-
-
-def pictures(level, seed):
-    draw = torch.Generator().manual_seed(seed)
-    return torch.randint(level, level + 60, (6, 4, 36, 36), dtype=torch.uint8, generator=draw)
-
-
-@pytest.mark.parametrize("normalise", [True, "each", "rare"])
-@pytest.mark.parametrize("threads", [1, 2])
-def test_each_game_is_seen_beside_its_own_mean_image(threads, normalise):
-    """Two games in one batch are seen as each is by a model that knows only this one."""
-    dark, light = pictures(0, 1), pictures(150, 2)
-    model = two_game_model(normalise)
-    model.set_threads(threads)
-    games = torch.tensor([0, 1])
-    model.observe(torch.stack([dark, light], 1), games)  # [rows, 2 columns]
-    seen = model.torso(torch.stack([dark, light], 1), games)
-    alone = make_small_model(
-        make_spec((4, 36, 36), stacked=4), name="impala_shallow", normalise_pixels=normalise
-    )
-    for game, images in enumerate((dark, light)):
-        weights = {n: x for n, x in model.state_dict().items() if n.startswith("torso_net")}
-        alone.load_state_dict(weights, strict=False)
-        fresh = PixelStatistics((4, 36, 36), normalise)
-        alone.torso_net.convs[0].statistics = fresh
-        alone.observe(images)
-        torch.testing.assert_close(seen[:, game], alone.torso(images), rtol=1e-3, atol=1e-4)
-    assert not torch.allclose(model.torso(light, torch.tensor(0)), model.torso(light, games[1]))
-
-
-def test_a_game_that_was_not_in_the_batch_is_not_observed():
-    model = two_game_model()
-    model.observe(pictures(0, 1), torch.ones(6, dtype=torch.int64))
-    assert float(model.pixel_statistics(0).batches) == 0
-    assert float(model.pixel_statistics(1).batches) == 1
 
 
 def test_what_pixels_look_like_is_settled_after_so_many_batches(monkeypatch):

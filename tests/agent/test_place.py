@@ -101,12 +101,6 @@ def test_what_several_learners_cannot_do_is_refused(flags, place, text):
         check_several(Flags(**flags), place)
 
 
-def test_what_they_can_do_is_not():
-    check_several(Flags(learner_count=2), TWO)
-    check_several(Flags(), Place(0, 2))
-    check_several(Flags(reproducible=True, save_replay=True), Place())
-
-
 def test_replay_contents_of_one_learner_are_not_lost_without_a_word(tmp_path):
     checkpoint = Checkpoint(tmp_path / "update_1.pt", {"has_replay": True})
     with pytest.raises(ConfigError, match="--load_replay=False"):

@@ -3,9 +3,9 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from ritornello.agent.assembly import build_model, model_config
+from ritornello.agent.assembly import model_config
 from ritornello.agent.models.base import Inputs
-from ritornello.agent.models.recurrent import ExtraInputs, RecurrentCore, changed_rows
+from ritornello.agent.models.recurrent import ExtraInputs, RecurrentCore
 from ritornello.core.errors import ConfigError
 from ritornello.core.spec import CHOICE, ActionPart
 from ritornello.flags.parsing import parse
@@ -63,12 +63,6 @@ def test_extra_inputs_are_action_reward_and_task_in_this_order():
     )
     assert extras.count == 6
     assert torch.equal(extras.encode(inputs), expected)
-
-
-def test_without_a_number_it_is_the_first_game():
-    inputs = random_inputs()._replace(task_id=None)
-    encoded = ExtraInputs(task_count=3).encode(inputs)
-    assert torch.equal(encoded, torch.tensor([1.0, 0, 0]).expand(ROWS, COLUMNS, 3))
 
 
 @pytest.mark.parametrize(
@@ -150,23 +144,6 @@ def test_the_lstm_equals_a_loop_over_environments_rows_and_layers(layers, resets
     torch.testing.assert_close(after, expected_after, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("cut", [1, 3, 6])
-def test_two_halves_of_an_unroll_give_what_the_whole_gives(cut):
-    core, inputs, features = make_core(), random_inputs(), random_features()
-
-    def part(rows):
-        obs, first, action, reward, task_id = inputs
-        return Inputs(obs[rows], first[rows], action[rows], reward[rows], task_id)
-
-    state = random_state(core)
-    with torch.no_grad():
-        hidden, after = core(features, inputs, state, None)
-        before_cut, state = core(features[:cut], part(slice(0, cut)), state, None)
-        after_cut, state = core(features[cut:], part(slice(cut, ROWS)), state, None)
-    torch.testing.assert_close(torch.cat([before_cut, after_cut]), hidden, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(state, after, rtol=1e-4, atol=1e-5)
-
-
 def test_acting_step_by_step_gives_what_learning_computes_at_once():
     config = {"use_lstm": True, "use_last_action": True, "use_last_reward": True}
     model = make_small_model(make_spec((6,)), lstm_layers=2, **config)
@@ -214,27 +191,6 @@ def test_a_gradient_stops_where_it_is_not_kept():
     assert torch.equal(before, (rows >= torch.tensor([0, 0, 1, 0])) & (rows <= 2))
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-def test_cutting_a_gradient_changes_no_number(layers):
-    core, inputs = make_core(layers), random_inputs()
-    keep = torch.rand(ROWS, COLUMNS, generator=torch.Generator().manual_seed(3)) < 0.5
-    for found, expected in zip(
-        core(random_features(), inputs, random_state(core), keep),
-        core(random_features(), inputs, random_state(core), None),
-        strict=True,
-    ):
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_rows_without_a_reset_are_run_through_in_one_piece():
-    first = torch.zeros(4, 2, dtype=torch.bool)
-    first[1, 0] = True
-    keep = torch.ones(4, 2, dtype=torch.bool)
-    keep[3, 1] = False
-    assert changed_rows(first, None) == [False, True, False, False]
-    assert changed_rows(first, keep) == [False, True, False, True]
-
-
 # --- flags ----------------------------------------------------------------------------------------
 
 
@@ -256,14 +212,6 @@ def test_a_model_that_remembers_sees_what_came_before_unless_one_says_otherwise(
     assert (config.use_last_action, config.use_last_reward) == (action, reward)
 
 
-def test_flags_say_which_memory_is_built():
-    flags = parse(["--use_lstm=True", "--lstm_size=20", "--lstm_layers=2", "--use_task_id=True"])
-    model = build_model(flags, make_spec((6,)))
-    assert model.state_count == 2 * 2 * 20
-    assert model.core.extras.task_count == 1
-    assert model_config(parse([])).use_lstm is False
-
-
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -276,38 +224,6 @@ def test_flags_say_which_memory_is_built():
 def test_nonsense_is_refused_at_start(argv, message):
     with pytest.raises(ConfigError, match=message):
         parse(argv)
-
-
-# --- start ----------------------------------------------------------------------------------------
-
-
-def test_equal_seeds_give_equal_memories_that_begin_by_keeping():
-    model = make_small_model(use_lstm=True, lstm_layers=2, seed=3)
-    torch.manual_seed(99)
-    same = make_small_model(use_lstm=True, lstm_layers=2, seed=3)
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(tensor, same.state_dict()[name]), name
-    for layer in range(2):
-        weight = getattr(model.core.lstm, f"weight_hh_l{layer}").unflatten(0, (4, -1))
-        torch.testing.assert_close(
-            weight @ weight.mT, torch.eye(256).expand(4, -1, -1), rtol=0, atol=1e-4
-        )
-        bias = sum(getattr(model.core.lstm, f"bias_{side}_l{layer}") for side in ("ih", "hh"))
-        expected = torch.tensor([0.0, 1, 0, 0]).repeat_interleave(256)
-        torch.testing.assert_close(bias, expected)  # input, forget, cell, output
-
-
-def test_every_parameter_of_a_model_with_memory_gets_a_gradient():
-    model = make_small_model(
-        use_lstm=True, lstm_layers=2, use_last_action=True, use_last_reward=True, use_task_id=True
-    )
-    inputs = random_inputs()._replace(obs=torch.randn(ROWS, COLUMNS, 6))
-    hidden, _ = model.hidden(model.torso(inputs.obs), inputs, model.initial_state(COLUMNS))
-    heads = model.heads(hidden)
-    (heads.params.square().sum() + heads.value.sum()).backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.any(), name
 
 
 # --- toys that need a memory ----------------------------------------------------------------------
@@ -355,63 +271,3 @@ def test_an_lstm_recalls_a_cue_and_a_network_without_memory_cannot():
     plain = make_small_model(spec, feature_count=32)
     _, params = learn(plain, recall_episodes, updates=5)
     assert torch.equal(params[-1], params[-1, :1].expand_as(params[-1]))  # whatever the cue was
-
-
-def test_a_memory_of_another_episode_is_of_no_use():
-    """The same task with a reset before the question: now the LSTM cannot know either."""
-
-    def episodes(draw):
-        inputs, action, counted = recall_episodes(draw)
-        inputs.first[-1] = True
-        return inputs, action, counted
-
-    model = make_small_model(make_spec((2,), actions=2), use_lstm=True, lstm_size=16)
-    _, params = learn(model, episodes, updates=5)
-    assert torch.equal(params[-1], params[-1, :1].expand_as(params[-1]))
-
-
-def reward_episodes(draw, steps=3, columns=64):
-    """Repeat the action that was just rewarded, take the other one if it was punished."""
-    action = torch.randint(0, 2, (steps, columns), generator=draw)
-    won = torch.rand(steps, columns, generator=draw) < 0.5
-    inputs = Inputs(
-        obs=torch.zeros(steps, columns, 1),
-        first=torch.zeros(steps, columns, dtype=torch.bool),
-        last_action=action,
-        last_reward=torch.where(won, 10.0, -10.0),
-        task_id=None,
-    )
-    return inputs, torch.where(won, action, 1 - action), torch.ones_like(won)
-
-
-@pytest.mark.parametrize(
-    ("config", "can"),
-    [
-        ({"use_last_action": True, "use_last_reward": True}, True),
-        ({"use_last_action": True}, False),
-        ({"use_last_reward": True}, False),
-    ],
-)
-def test_what_was_just_rewarded_is_repeated_if_both_inputs_are_there(config, can):
-    spec = make_spec((1,), actions=2)
-    model = make_small_model(spec, use_lstm=True, lstm_size=16, **config)
-    right, _ = learn(model, reward_episodes, updates=80, lr=1e-2)
-    assert right == 1.0 if can else right < 0.7
-
-
-def test_the_game_decides_if_its_number_is_an_input():
-    """Each game wants another action at the same observation."""
-
-    def episodes(draw):
-        inputs, _, _ = reward_episodes(draw)
-        task = torch.randint(0, 3, inputs.first.shape[1:], generator=draw)
-        wanted = task.expand(inputs.first.shape)
-        return inputs._replace(task_id=task), wanted, torch.ones_like(inputs.first)
-
-    spec = make_spec((1,), actions=3)
-    knowing = make_small_model(spec, tasks=3, use_task_id=True)
-    right, _ = learn(knowing, episodes, updates=20, lr=1e-1)
-    assert right == 1.0
-    blind = make_small_model(spec, tasks=3)
-    right, _ = learn(blind, episodes, updates=20, lr=1e-1)
-    assert right < 0.6

@@ -7,7 +7,6 @@ from ritornello.agent.learning.scorer import Scorer
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.core.spec import EnvSpec
 from ritornello.core.unroll import UnrollSchema
-from ritornello.replay.scoring import scored_rows
 from ritornello.transport.weights import WeightBoard
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import EXTRAS, LSTM
@@ -52,15 +51,6 @@ def test_unchanged_weights_give_the_features_that_were_stored(parts):
         unroll = blueprint.schema.unroll(record)
         np.testing.assert_allclose(features, unroll.features, rtol=1e-3, atol=1e-4)
         np.testing.assert_allclose(params, unroll.behaviour_params, atol=1e-5)
-
-
-def test_some_rows_give_what_all_rows_give_there(parts):
-    _, _, _, records, scorer = parts
-    every = scorer.evaluate(records, np.arange(9))
-    for rows in (np.array([8]), np.array([0, 3, 6]), scored_rows(8, 2)):
-        some = scorer.evaluate(records, rows)
-        np.testing.assert_allclose(some.features, every.features[:, rows], rtol=1e-4, atol=1e-4)
-        np.testing.assert_allclose(some.params, every.params[:, rows], rtol=1e-4, atol=1e-4)
 
 
 def test_new_weights_on_the_board_change_the_scores(parts):

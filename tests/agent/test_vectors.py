@@ -65,12 +65,6 @@ def test_vectors_are_shown_in_deviations_from_their_mean():
     assert statistics.normalised(torch.full((1, 3), 1e30)).tolist() == [[LARGEST] * 3]
 
 
-def test_a_number_that_never_changes_is_shown_as_nothing():
-    statistics = VectorStatistics(1)
-    statistics.observe(torch.full((10, 1), 7.0))
-    assert statistics.normalised(torch.full((2, 1), 7.0)).tolist() == [[0.0], [0.0]]
-
-
 def test_several_learners_have_the_statistics_of_all_their_vectors():
     shared = {"all": [None, None], "barrier": threading.Barrier(2)}
     own = [[vectors(1, 4), vectors(2, 0)], [vectors(3, 9), vectors(4, 5)]]
@@ -92,17 +86,6 @@ def test_several_learners_have_the_statistics_of_all_their_vectors():
         one, other = (dict(learner.named_buffers())[name] for learner in learners)
         assert torch.equal(one, other)
         torch.testing.assert_close(one, buffer)
-
-
-def test_what_was_observed_can_be_taken_back_to_the_bit():
-    statistics = VectorStatistics(3)
-    statistics.observe(vectors(1, 20))
-    before = copy.deepcopy(statistics.state_dict())
-    restore = statistics.snapshot()
-    statistics.observe(vectors(2, 20) * float("nan"))
-    assert statistics.mean.isnan().all()
-    restore()
-    assert all(torch.equal(value, before[name]) for name, value in statistics.state_dict().items())
 
 
 def test_a_model_shows_its_torso_what_the_learner_has_observed_and_saves_it():

@@ -114,34 +114,6 @@ def test_a_truncated_step_bootstraps_from_its_final_observation():
     np.testing.assert_allclose(advantages, [1.0445, 0.205, 0.0, 0.5648, 1.872], atol=1e-9)
 
 
-@given(cases())
-def test_without_discount_the_target_is_one_step(case):
-    values, rewards, _, ratios = case
-    targets, _ = run(values, rewards, [0.0] * len(rewards), ratios)
-    expected = [
-        v + min(1.0, rho) * (r - v) for v, r, rho in zip(values[:-1], rewards, ratios, strict=True)
-    ]
-    np.testing.assert_allclose(targets, expected, atol=1e-9)
-
-
-@given(cases(), st.floats(-5, 5))
-def test_shifting_all_values_leaves_undiscounted_advantages_alone(case, shift):
-    """On-policy, so that every correction passes on whole."""
-    values, rewards, _, _ = case
-    ones = [1.0] * len(rewards)
-    _, advantages = run(values, rewards, ones, ones)
-    _, shifted = run([v + shift for v in values], rewards, ones, ones)
-    np.testing.assert_allclose(shifted, advantages, atol=1e-9)
-
-
-@given(cases())
-def test_float32_agrees_with_float64(case):
-    values, rewards, discounts, ratios = columns(*case, dtype=torch.float32)
-    single = vtrace(ratios.log(), discounts, rewards, values)
-    double = vtrace(ratios.double().log(), discounts.double(), rewards.double(), values.double())
-    torch.testing.assert_close(single.targets.double(), double.targets, rtol=1e-5, atol=1e-4)
-
-
 def test_log_ratios_of_fifty_stay_finite():
     log_rhos = torch.tensor([[50.0], [-50.0], [50.0]])
     ones = torch.ones(3, 1)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from ritornello.agent.algorithms.base import ActorCriticConfig, Algorithm, Loss, register_algorithm
+from ritornello.agent.algorithms.base import Algorithm, Loss, register_algorithm
 from ritornello.agent.algorithms.impala import Impala
 from ritornello.agent.algorithms.impala_config import ImpalaConfig
 from ritornello.agent.assembly import make_algorithm, model_config, optimiser_config
@@ -117,18 +117,6 @@ def test_a_state_that_the_algorithm_has_not_written_is_refused(state):
 # --- flags and configs ---------------------------------------------------------------------------
 
 
-def test_flags_reach_the_fields_that_they_are_named_for():
-    flags = Flags(
-        algorithm=PPO, algorithm_kwargs={"clip": 0.1}, gamma=0.9, entropy_loss_weight=0.5,
-        entropy_on="online", clip_rewards=False,
-    )  # fmt: skip
-    config = make_algorithm(flags, ["queue"]).config
-    assert config == PpoConfig(
-        clip=0.1, discount=0.9, entropy_cost=0.5, entropy_online_only=True, reward_transform="none"
-    )
-    assert make_algorithm(flags, ["queue"]).buffers == ("queue",)
-
-
 def test_one_set_of_defaults():
     """Who builds a part by hand gets what `python main.py` trains."""
     flags = Flags()
@@ -176,9 +164,3 @@ def test_a_file_may_not_name_a_module_unless_nothing_is_learned():
         with pytest.raises(ConfigError, match="algorithm is 'stranger_learns:evil', from"):
             parse([f"--op_mode={mode}", "--load_model_url=x"], lambda url: stored)
     assert parse(["--op_mode=test", "--load_model_url=x"], lambda url: stored)
-
-
-def test_the_shared_config_refuses_what_no_algorithm_takes():
-    for wrong in ({"discount": 2}, {"loss_reduction": "median"}, {"burn_in_steps": -1}):
-        with pytest.raises(ConfigError, match=next(iter(wrong))):
-            ActorCriticConfig(**wrong)

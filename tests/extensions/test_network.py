@@ -10,11 +10,9 @@ from ritornello.agent.assembly import build_model
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.models.networks import register_network
 from ritornello.core.errors import ConfigError
-from ritornello.flags.options import Flags
 from ritornello.flags.parsing import parse
 from ritornello.flags.parts import NETWORKS, Registry
 from tests.agent.builders import make_spec
-from tests.agent.runs import make_blueprint
 from tests.extensions import own_network
 from tests.extensions.runs import new_folder, saved_in, trained
 
@@ -53,15 +51,6 @@ def asked(request):
     return nn.Sequential(nn.Linear(request.obs_shape[-1], 5), norm)
 
 
-def test_layers_are_normalised_only_by_a_network_that_follows_the_flag():
-    def model(name):
-        return make_model(ModelConfig(f"{__name__}:{name}", layer_norm="features"), make_spec((6,)))
-
-    assert any(isinstance(layer, nn.LayerNorm) for layer in model("asked").modules())
-    with pytest.raises(ConfigError, match="layer_norm is features.*:tall.*expected none"):
-        model("tall")
-
-
 def test_a_network_of_ones_own_is_trained_saved_and_loaded(tmp_path):
     folder = new_folder(tmp_path)
     summary, records = trained(folder, model=WIDE)
@@ -72,11 +61,6 @@ def test_a_network_of_ones_own_is_trained_saved_and_loaded(tmp_path):
     assert saved_in(folder).state["flags"]["model"] == WIDE
     again, _ = trained(folder, model=WIDE, steps=400, checkpoint=saved_in(folder))
     assert again.updates > summary.updates
-
-
-def test_a_plain_name_is_kept_as_one_that_every_process_finds():
-    assert Flags(model="wide").model == WIDE
-    assert Flags(model="nature").model == "nature"
 
 
 def test_weights_follow_from_the_seed_also_in_layers_that_draw_their_own():
@@ -165,12 +149,3 @@ def test_a_name_is_registered_once_and_is_a_word():
         registry.find("wide")
     registry.add("mine", "three", "__mp_main__")  # as multiprocessing calls it
     assert registry.full_name("mine") == "__main__:mine"
-
-
-def test_every_network_that_is_listed_is_registered_by_its_module():
-    assert [NETWORKS.find(name) for name in NETWORKS.shipped]
-
-
-def test_the_network_is_part_of_the_blueprint():
-    blueprint = make_blueprint(model=WIDE)
-    assert blueprint.workers()[0].model_config.name == WIDE

@@ -1,8 +1,6 @@
 """A worker pool, a metric, a sink and an analysis of one's own."""
 
-import ast
 from contextlib import closing
-from fnmatch import fnmatchcase
 
 import pytest
 
@@ -14,14 +12,13 @@ from ritornello.core.errors import ConfigError
 from ritornello.flags.options import Flags
 from ritornello.flags.parsing import parse
 from ritornello.flags.parts import SINKS
-from ritornello.metrics.record import METRICS, UndeclaredMetricError, check_declared, declare
+from ritornello.metrics.record import UndeclaredMetricError, check_declared, declare
 from ritornello.metrics.run_files import read_records
 from ritornello.metrics.sinks import JsonLinesSink
 from tests.agent.runs import make_blueprint
 from tests.extensions import own_outputs
 from tests.extensions.own_pool import TurnsPool
 from tests.extensions.runs import new_folder
-from tests.house import ROOT, product_files
 
 SHORT = f"{own_outputs.__name__}:short"
 
@@ -67,46 +64,6 @@ def test_an_unknown_name_is_refused_at_the_first_record_and_looked_up_once(monke
     assert len(looked_up) == len(set(looked_up))
     with pytest.raises(UndeclaredMetricError, match="'loss/totall'.*did you mean loss/total"):
         tally.record({"loss/totall": 1.0})
-
-
-MACHINE = tuple(
-    f"ritornello/metrics/{name}.py" for name in ("machine_share", "hardware", "energy", "gpu")
-)
-# Where metrics are measured; other modules only read them.
-MEASURED_IN = (
-    *("agent/", "replay/", "ritornello/transport/", "ritornello/metrics/meters.py"),
-    *MACHINE,
-)
-
-
-def names_in_code():
-    """Every text in the code that may be the name of a metric; `*` for what is filled in."""
-    for path in product_files():
-        name = path.relative_to(ROOT).as_posix()
-        if not name.startswith(MEASURED_IN):
-            continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.JoinedStr):
-                parts = [x.value if isinstance(x, ast.Constant) else "*" for x in node.values]
-                text = "".join(map(str, parts))
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                text = node.value
-            else:
-                continue
-            if "/" in text and " " not in text and not text.startswith("*"):
-                yield text
-
-
-def test_each_declared_metric_is_measured_somewhere_in_the_code():
-    """What only a whole run shows is in tests/integration/test_metrics_written.py."""
-    written = set(names_in_code())
-    concrete = {name: name.replace("*", "0") for name in METRICS}
-    never = {
-        name
-        for name, example in concrete.items()
-        if not any(fnmatchcase(example, text) or fnmatchcase(text, name) for text in written)
-    }
-    assert never == set()
 
 
 # --- sinks ---------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from ritornello import CheckpointError, ConfigError, load_agent, train
 from ritornello.agent.testing.player import Player, env_seeds, game_config
@@ -92,16 +91,6 @@ def test_an_agent_of_any_world_acts_in_the_environment_it_makes(tmp_path, name):
     env.close()
 
 
-def test_memory_makes_a_difference(recurrent):
-    agent = load_agent(recurrent, greedy=True, env=COUNTING)
-    frame = np.array([3, 1, 2, 0], np.float32)
-    first = agent.decide(frame).params
-    again = agent.decide(frame, reward=2.0).params
-    assert not np.allclose(first, again, rtol=1e-6)
-    agent.reset()
-    assert np.array_equal(agent.decide(frame).params, first)
-
-
 def test_what_cannot_be_acted_on_is_told(recurrent):
     agent = load_agent(recurrent, env=COUNTING)
     frame = np.zeros(4, np.float32)
@@ -121,21 +110,6 @@ def test_what_cannot_be_acted_on_is_told(recurrent):
         agent.reset("Other")
 
 
-def test_a_refused_call_costs_no_frame(recurrent):
-    frames = np.random.default_rng(0).integers(0, 256, (3, 1, 84, 84), np.uint8)
-    refused, undisturbed = (load_agent(PONG, greedy=True) for _ in range(2))
-    for frame, other in zip(frames, frames[::-1], strict=True):
-        with pytest.raises(ShapeError, match="reward is 'x'"):
-            refused.act(255 - other, reward="x")
-        with pytest.raises(ShapeError, match="last_action is 99"):
-            refused.act(255 - other, last_action=99)
-        assert np.array_equal(refused.decide(frame).params, undisturbed.decide(frame).params)
-    agent = load_agent(recurrent, env=COUNTING)
-    with pytest.raises(ShapeError, match="reward is 'x'"):
-        agent.act(np.zeros((2, 4)), reward="x")
-    agent.act(np.zeros(4))  # still the start of a game, which needs no reward, and of any number
-
-
 @pytest.mark.parametrize("value", [99, -1, 1.7, np.nan, np.inf, "x", [0, 99]])
 def test_a_last_action_is_one_that_there_is(recurrent, value):
     agent = load_agent(recurrent, env=COUNTING)
@@ -143,13 +117,6 @@ def test_a_last_action_is_one_that_there_is(recurrent, value):
         agent.act(np.zeros((2, 4)), last_action=value)
     for good in (1, 1.0, [0, 1], np.array([1, 0], np.float32)):
         agent.act(np.zeros((2, 4)), reward=0, last_action=good)
-
-
-@pytest.mark.parametrize("value", [np.nan, -np.inf, 1e39, [0, np.nan]])
-def test_a_reward_is_finite(recurrent, value):
-    agent = load_agent(recurrent, env=COUNTING)
-    with pytest.raises(ShapeError, match="reward is .*, expected a finite number, or 2 of them"):
-        agent.act(np.zeros((2, 4)), reward=value)
 
 
 @pytest.mark.parametrize(
@@ -188,17 +155,6 @@ def test_trust_in_every_module_ends_with_the_call(monkeypatch):
         trusted_modules.check_trusted("no_such_module:Id-v0")
 
 
-def test_draws_follow_the_seed(recurrent):
-    frames = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
-
-    def draws(seed):
-        agent = load_agent(recurrent, seed=seed, env=COUNTING)
-        return [agent.act(frame, reward=0.0) for frame in frames]
-
-    assert draws(1) == draws(1) != draws(2)
-    assert len(set(draws(1))) > 1
-
-
 def test_the_shipped_agent_plays_pong_in_the_environment_it_makes():
     agent = load_agent(PONG, greedy=True, seed=1)
     env = agent.make_env()
@@ -215,12 +171,6 @@ def test_the_shipped_agent_plays_pong_in_the_environment_it_makes():
     assert agent.act(observation[0]) == load_agent(PONG, greedy=True).act(observation)
     with pytest.raises(ShapeError, match="uint8"):
         agent.act(observation / 255)
-
-
-def test_acting_changes_no_setting_of_torch():
-    before = torch.get_num_threads(), torch.is_grad_enabled()
-    load_agent(PONG).act(np.zeros((1, 84, 84), np.uint8))
-    assert (torch.get_num_threads(), torch.is_grad_enabled()) == before
 
 
 def test_no_agent_is_a_message(tmp_path):

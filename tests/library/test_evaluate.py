@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-import types
-
 import numpy as np
 import pytest
 
 from ritornello import ConfigError, Interrupted, evaluate, read_run, train
 from ritornello.agent.testing import whole_games
-from ritornello.metrics.record import Record
 from tests.library.runs import COUNTING, TINY
 
 
@@ -91,33 +87,6 @@ def test_a_table_has_a_column_per_metric_and_nan_where_there_is_no_value(run):
     assert set(dict(table)) == set(table.columns)
 
 
-def test_a_value_that_a_record_lacks_is_nan_in_its_column_and_absent_in_its_row(tmp_path):
-    records = [Record(updates=1), Record(updates=2, values={"loss/total": 0.5}), Record(updates=3)]
-    lines = [f"{record.to_json()}\n" for record in records]
-    (tmp_path / "metrics.jsonl").write_text("".join([lines[0], "half a li\n", *lines[1:]]))
-    table = read_run(tmp_path)
-    assert table["updates"].tolist() == [1, 2, 3]
-    assert np.isnan(table["loss/total"]).tolist() == [True, False, True]
-    assert ["loss/total" in row for row in table.rows()] == [False, True, False]
-
-
-def test_pandas_is_used_only_where_it_is(run, monkeypatch):
-    table = read_run(run.folder)
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ConfigError, match="pip install pandas"):
-        table.to_pandas()
-    false = types.SimpleNamespace(DataFrame=lambda columns: ("frame", list(columns)))
-    monkeypatch.setitem(sys.modules, "pandas", false)
-    assert table.to_pandas() == ("frame", list(table))
-
-
 def test_a_folder_without_a_run_is_told(tmp_path):
     with pytest.raises(ConfigError, match="expected a run folder"):
         read_run(tmp_path)
-
-
-def test_a_run_that_is_not_over_has_no_summary(tmp_path, run):
-    (tmp_path / "metrics.jsonl").write_bytes((run.folder / "metrics.jsonl").read_bytes()[:-40])
-    table = read_run(tmp_path)
-    assert len(table["updates"]) == run.updates - 1
-    assert table.summary is None

@@ -80,12 +80,6 @@ def test_two_trainings_in_one_interpreter_leave_nothing_behind(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_is_shown_without_the_switch(tmp_path, capfd):
-    train(**{**TINY, "console": True}, results_dir=tmp_path)
-    out, _ = capfd.readouterr()
-    assert "all agent steps are done" in out
-
-
 @pytest.mark.usefixtures("surrounded")
 def test_ctrl_c_saves_and_raises_with_the_summary(tmp_path):
     with pytest.raises(Interrupted, match="resumes it") as caught:
@@ -102,18 +96,6 @@ def test_ctrl_c_saves_and_raises_with_the_summary(tmp_path):
     assert done.folder == summary.folder
     assert (done.reason, done.updates) == ("steps", straight.updates)
     assert done.best_return == straight.best_return
-
-
-@pytest.mark.usefixtures("surrounded")
-def test_a_second_ctrl_c_ends_the_saving_and_not_the_interpreter(tmp_path, monkeypatch):
-    monkeypatch.setattr("ritornello.core.stop_signals.SAME_WISH_S", 0.0)
-    again = {"at": "save.begin", "nth": 1, "do": "sigint"}
-    with pytest.raises(KeyboardInterrupt) as caught:
-        train(**TINY, results_dir=tmp_path, **fault(SIGINT_AT_AN_UPDATE, again))
-    assert not isinstance(caught.value, Interrupted)
-    (folder,) = tmp_path.iterdir()
-    assert not list((folder / "checkpoints").glob("*.pt"))
-    assert "stopping: saving a checkpoint" in (folder / "train.log").read_text("utf-8")
 
 
 @pytest.mark.usefixtures("surrounded")
