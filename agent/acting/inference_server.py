@@ -34,9 +34,8 @@ from ritornello.core.process_death import ignore_interrupts
 from ritornello.core.rng import child_seed
 from ritornello.core.spec import EnvSpec
 from ritornello.transport.channel import last_words
-from ritornello.transport.lifeline import LifelineEnd
+from ritornello.transport.lifeline import LifelineEnd, Phase, no_beat
 from ritornello.transport.mailbox import QUESTION, Bell, Letter, Mailbox
-from ritornello.transport.pulse import Phase, no_beat
 from ritornello.transport.weights import NO_VERSION, WeightBoard
 from ritornello.wrappers.trusted_modules import trust_modules_of
 

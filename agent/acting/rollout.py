@@ -21,7 +21,7 @@ from ritornello.agent.acting.lane import EnvGroup, Lane
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.saved_state import whole
 from ritornello.core.unroll import Record, Unroll, UnrollSchema
-from ritornello.transport.pulse import Phase, no_beat
+from ritornello.transport.lifeline import Phase, no_beat
 
 
 class Rollout:

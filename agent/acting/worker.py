@@ -31,9 +31,8 @@ from ritornello.core.rng import child_seed
 from ritornello.core.spec import EnvSpec
 from ritornello.core.unroll import Record, UnrollSchema
 from ritornello.transport.channel import WorkerEnd, WorkerStats, last_words
-from ritornello.transport.lifeline import LifelineEnd
+from ritornello.transport.lifeline import LifelineEnd, Phase, no_beat
 from ritornello.transport.mailbox import Mailbox
-from ritornello.transport.pulse import Phase, no_beat
 from ritornello.transport.weights import WeightBoard
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.registry import make_env_vector

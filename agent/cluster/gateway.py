@@ -26,8 +26,7 @@ from ritornello.core.errors import Closed, PlatformError, WorkerDied
 from ritornello.core.process_death import ignore_interrupts
 from ritornello.core.unroll import UnrollSchema
 from ritornello.transport.channel import WorkerEnd, last_words
-from ritornello.transport.lifeline import LifelineEnd
-from ritornello.transport.pulse import Phase
+from ritornello.transport.lifeline import LifelineEnd, Phase
 from ritornello.transport.weights import WeightBoard
 
 if TYPE_CHECKING:

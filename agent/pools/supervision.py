@@ -26,8 +26,7 @@ import psutil
 
 from ritornello.core.process_death import children_deaf_to
 from ritornello.core.warden import Warden
-from ritornello.transport.lifeline import Lifeline, LifelineEnd
-from ritornello.transport.pulse import WORDS, Phase
+from ritornello.transport.lifeline import WORDS, Lifeline, LifelineEnd, Phase
 
 log = logging.getLogger(__name__)
 

@@ -28,8 +28,7 @@ from ritornello.agent.machine import EVALUATION_SHARE, cpu_count, give_way, nice
 from ritornello.agent.testing.evaluation import Evaluation, Order
 from ritornello.core.process_death import ignore_interrupts
 from ritornello.transport.channel import last_words
-from ritornello.transport.lifeline import LifelineEnd
-from ritornello.transport.pulse import Phase
+from ritornello.transport.lifeline import LifelineEnd, Phase
 from ritornello.transport.weights import WeightBoard
 from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
 

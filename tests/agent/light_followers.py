@@ -8,7 +8,7 @@ import sys
 
 from ritornello.agent.testing.evaluation import Done, Row
 from ritornello.core.process_death import ignore_interrupts
-from ritornello.transport.pulse import Phase
+from ritornello.transport.lifeline import Phase
 
 
 def light_follower(config, end, board, lifeline):

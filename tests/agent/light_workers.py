@@ -21,9 +21,8 @@ from ritornello.core.errors import Closed
 from ritornello.core.process_death import ignore_interrupts
 from ritornello.core.spec import EnvSpec
 from ritornello.transport.channel import WorkerEnd, WorkerStats
-from ritornello.transport.lifeline import LifelineEnd
+from ritornello.transport.lifeline import LifelineEnd, Phase
 from ritornello.transport.mailbox import Bell, Mailbox
-from ritornello.transport.pulse import Phase
 from ritornello.transport.weights import WeightBoard
 from tests.troubles import crash, fork_and_die, hang_in_c, hang_in_python
 

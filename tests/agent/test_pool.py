@@ -8,7 +8,7 @@ import pytest
 from ritornello.agent.pools.pool import ProcessPool
 from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.core.errors import WorkerDied
-from ritornello.transport.pulse import WORDS
+from ritornello.transport.lifeline import WORDS
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
 from tests.deadlines import HANGS_S

@@ -16,7 +16,7 @@ from ritornello.agent.pools import places, supervision
 from ritornello.agent.pools.pool import ProcessPool
 from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.core.errors import PlatformError, WorkerDied
-from ritornello.transport.pulse import Phase
+from ritornello.transport.lifeline import Phase
 from ritornello.transport.weights import WeightBoard
 from tests import troubled
 from tests.agent.light_workers import (

@@ -12,9 +12,8 @@ import numpy as np
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import Closed
 from ritornello.transport.channel import WorkerEnd, WorkerStats
-from ritornello.transport.lifeline import LifelineEnd
+from ritornello.transport.lifeline import LifelineEnd, Phase
 from ritornello.transport.mailbox import Bell, Mailbox
-from ritornello.transport.pulse import Phase
 from ritornello.transport.weights import WeightBoard
 
 TIMEOUT_S = 20.0

@@ -10,8 +10,7 @@ import time
 
 import pytest
 
-from ritornello.transport.lifeline import MAX_STACK_BYTES, Lifeline
-from ritornello.transport.pulse import WORDS, Phase, Pulse
+from ritornello.transport.lifeline import MAX_STACK_BYTES, WORDS, Lifeline, Phase, Pulse
 from tests.transport import programs
 from tests.transport.programs import TIMEOUT_S
 
