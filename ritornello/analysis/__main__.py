@@ -10,6 +10,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+PROGRAM = "python -m ritornello.analysis"
 # As of main.py: agents of environments module:Id are looked at by running the code of the module.
 TRUST = "--trust_env_module=True"
 
@@ -35,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
         from ritornello.core.stop_signals import INTERRUPTED
 
         lost = str(error) or "what was not written yet is lost"
-        print(f"python -m ritornello.analysis: interrupted: {lost}", file=sys.stderr)
+        sys.stderr.write(f"{PROGRAM}: interrupted: {lost}\n")
         return INTERRUPTED
 
 
@@ -56,10 +57,7 @@ def _run(argv: Sequence[str]) -> int:
         trust_every_module()
     command, *arguments = with_home(argv)
     if command not in COMMANDS and "." not in command:
-        print(
-            f"python -m ritornello.analysis: there is no command {command!r}.\n{_usage()}",
-            file=sys.stderr,
-        )
+        sys.stderr.write(f"{PROGRAM}: there is no command {command!r}.\n{_usage()}\n")
         return 2
     try:
         if command in COMMANDS:
@@ -70,16 +68,12 @@ def _run(argv: Sequence[str]) -> int:
             raise ConfigError(f"{command} has no function main. {OWN_RULE}")
         return int(own(arguments))
     except PlatformError as error:
-        print(f"python -m ritornello.analysis {command}: {error}", file=sys.stderr)
+        sys.stderr.write(f"{PROGRAM} {command}: {error}\n")
         return 2
     except OSError as error:  # most likely a full disk
         where = "" if error.filename is None else f"{shown_text(str(error.filename))}: "
-        print(
-            f"python -m ritornello.analysis {command}: {where}{error.strerror or error}. "
-            "A file could not be "
-            "read or written: mend that, or give the results another place, --output=<folder>.",
-            file=sys.stderr,
-        )
+        reason = f"{where}{error.strerror or error}. A file could not be read or written"
+        sys.stderr.write(f"{PROGRAM} {command}: {reason}: mend that, or give another --output.\n")
         return 2
 
 

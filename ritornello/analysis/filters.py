@@ -315,7 +315,8 @@ def _draw_layers(
                     continue
                 colour = COLOURS[(place - 1) % len(COLOURS)]
                 x_y = np.array(points, np.float64).T
-                axes.plot(*x_y, dash, color=colour, marker="o", ms=3.5, label=text)
+                marker = "o" if dash == "-" else "s"
+                axes.plot(*x_y, dash, color=colour, marker=marker, ms=3.5, label=text)
         style(axes, _shortened(layer), "agent steps" if number >= len(layers) - columns else "", "")
         # The CKA of a layer that says the same about all observations is not a number.
         values = [getattr(r, q) for r in rows for q in quantities if r.layer == layer]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -197,7 +198,7 @@ def profiles_figure(scored: Scored) -> Figure | None:
     figure = new_figure(7.0, 4.0 + 0.2 * len(profiles), dpi=120)
     axes = figure.add_subplot()
     with_bands = len(profiles) <= len(COLOURS)  # more of them would hide the lines
-    for (label, found), (colour, dash) in zip(profiles.items(), _looks(len(profiles)), strict=True):
+    for (label, found), (colour, dash) in zip(profiles.items(), cycle(LOOKS), strict=False):
         count = sum(map(len, scored.scaled[label]))
         text = f"{figure_text(label)} ({count} run{'s' * (count > 1)})"
         axes.plot(
@@ -227,7 +228,3 @@ def profiles_figure(scored: Scored) -> Figure | None:
         title=title, title_fontsize=8,
     )  # fmt: skip
     return figure
-
-
-def _looks(count: int) -> list[tuple[str, str]]:
-    return [LOOKS[n % len(LOOKS)] for n in range(count)]
