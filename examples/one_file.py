@@ -296,10 +296,10 @@ def main() -> None:
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--steps", type=int, default=200_000, help="steps of the agent")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--replay", type=float, default=0.5, help="replayed share of each batch")
-    parser.add_argument("--lr", type=float, help="default: 0.00025 for images, else 0.0007")
+    parser.add_argument("--replay", type=float, default=0.75, help="replayed share of each batch")
+    parser.add_argument("--lr", type=float, help="default: 0.00025 for images, else 0.001")
     flags = parser.parse_args()
-    lr = flags.lr or (2.5e-4 if flags.env.startswith("ALE/") else 7e-4)
+    lr = flags.lr or (2.5e-4 if flags.env.startswith("ALE/") else 1e-3)
     train(flags.env, flags.steps, flags.seed, flags.replay, lr)
 
 

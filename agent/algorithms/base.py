@@ -1,4 +1,4 @@
-"""What every algorithm is: a class that makes a loss of a batch, and what it may do besides.
+"""`Algorithm`, the base class of all: it makes a loss of a batch.
 
     @register_algorithm("mine")             found by --algorithm=<module>:mine
     class Mine(Algorithm):
@@ -65,7 +65,7 @@ FLAG_OF_FIELD: dict[str, str] = {
 
 @dataclass(frozen=True)
 class ActorCriticConfig:
-    """What the loss of any actor-critic depends on. Costs are per step; see `loss_reduction`.
+    """Settings of the loss of any actor-critic. Costs are per step; see `loss_reduction`.
 
     The defaults are those of the flags (FLAG_OF_FIELD).
     """
@@ -115,7 +115,7 @@ class ActorCriticConfig:
 
 
 class Loss(NamedTuple):
-    """What one batch says about the model."""
+    """The loss of one batch, with its metrics."""
 
     total: Tensor  # 0-d, carries the gradient
     metrics: dict[str, Tensor]  # 0-d, detached; names as in metrics/metrics.csv

@@ -110,7 +110,7 @@ class Batch:
 
 
 class Rows(NamedTuple):
-    """What counts in a batch of T steps of B unrolls."""
+    """Masks of a batch of T steps of B unrolls: steps to learn from, and gradients to keep."""
 
     valid: Tensor  # [T, B] bool, steps that are learned from
     keep_gradient: Tensor | None  # [T+1, B] bool, for `ActorCritic.hidden`; None: all True
@@ -145,7 +145,7 @@ def learnable_rows(batch: Batch, burn_in_steps: int = 0) -> Rows:
 
 
 class Pass(NamedTuple):
-    """What the model says of T steps of B unrolls, with a gradient; H hidden units."""
+    """Outputs of the model for T steps of B unrolls, with a gradient; H hidden units."""
 
     hidden: Tensor  # [T+1, B, H]
     heads: Heads  # of [T+1, B]; the last row bootstraps

@@ -65,7 +65,7 @@ class ImpactConfig(VTraceConfig):
 
 
 class _TargetPass(NamedTuple):
-    """What the target says of a batch. Nothing of it carries a gradient."""
+    """Outputs of the target network for a batch, none with a gradient."""
 
     target: Pass
     log_rhos: Tensor  # [T, B], log pi_target - log mu of the actions; -inf where nothing is learned

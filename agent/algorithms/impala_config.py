@@ -16,7 +16,7 @@ TRUST_REGIONS = ("none", *values_of(TrustRegion))
 
 @dataclass(frozen=True)
 class VTraceConfig(ActorCriticConfig):
-    """What V-trace depends on, for all algorithms that use it."""
+    """Settings of V-trace, for all algorithms that use it."""
 
     rho_bar: float = 1.0  # clip of importance ratios in the value targets
     c_bar: float = 1.0  # clip of importance ratios in the trace

@@ -1,4 +1,4 @@
-"""Why an update cannot be made: what was bad first on the way from a batch to its gradient.
+"""`find_culprit` names the first quantity that is not finite between a batch and its gradient.
 
 The learner asks only after a loss or a gradient has turned out not to be finite. The loss is then
 computed once more and notes what it is made of, in the order in which one thing follows from
@@ -75,7 +75,7 @@ class NonFiniteUpdate(PlatformError):
 
 @dataclass(frozen=True)
 class Culprit:
-    """What was bad first."""
+    """The first quantity that was not finite, or too large."""
 
     name: str  # one of CULPRITS
     what: str  # what is wrong with it, and where
@@ -84,7 +84,7 @@ class Culprit:
 
     @property
     def advice(self) -> str:
-        """What to do about it."""
+        """A sentence on how to mend it."""
         return (
             ADVICE.get(f"{self.name}, finite" if self.is_finite else self.name, "")
             or (ADVICE[self.name])

@@ -1,4 +1,4 @@
-"""What a loss is made of, noted while it is computed if somebody asks (non_finite.py does).
+"""`note` records the tensors that a loss is made of, if `recorded` asks (non_finite.py does).
 
 The functions that losses are made of note their tensors in the order in which one follows from
 another. Nothing is kept unless `recorded` is active in the same thread.

@@ -1,4 +1,4 @@
-"""Which learner this process is, among how many, and where the others are.
+"""`Place`: rank and world size of this learner, and the address of the others.
 
 `--learner_count=N` starts N processes with the environment variables of `torchrun`, so that there
 is one way in for both. The variables are taken out of the environment: no child mistakes them for

@@ -1,4 +1,4 @@
-"""What follows when an update cannot be made: it is skipped, shown, counted, and at last too many.
+"""`BadUpdates` counts updates that were skipped because something was not finite.
 
 One bad batch in a million updates is no reason to lose a run, and nothing of it has reached the
 weights (agent/learning/learner.py). Ten in a row are no accident. The batch is kept for inspection,

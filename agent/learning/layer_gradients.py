@@ -1,4 +1,4 @@
-"""What an update does to each layer of the network, and how often that is measured.
+"""`LayerGradients` measures the effect of an update on each layer of the network.
 
 agent/learning/learner.py measures it whenever a function from `every` says that it is due.
 """

@@ -1,4 +1,4 @@
-"""The learner: turns batches into new weights.
+"""`Learner` turns batches into new weights.
 
 agent/learning/feed.py makes the batches. The owner of the learner, agent/run/trainer.py, passes the
 weights on to the workers. The learner uses one thread, no files and no clock of its own.

@@ -27,7 +27,7 @@ SMALLEST_EPSILON = 1e-30
 
 @dataclass(frozen=True)
 class OptimiserConfig:
-    """Which optimiser, and how its learning rate falls. The defaults are those of the flags."""
+    """Settings of optimiser and learning rate. The defaults are those of the flags."""
 
     name: str = "adam"  # one of OPTIMISERS
     lr: float = 2.5e-4

@@ -66,7 +66,7 @@ class Recording(NamedTuple):
 
 
 class State(Enum):
-    """How far a kind of batch is on the way to a recording."""
+    """Progress of a kind of batch towards a recording."""
 
     NEW = auto()  # at the first batch libraries prepare themselves, and models what they keep
     WARM = auto()  # the batch before was of this kind, and may be recorded

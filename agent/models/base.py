@@ -63,7 +63,7 @@ class Inputs(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """What the model says about states; leading dims are those of the hidden units."""
+    """Policy and values of states; leading dims are those of the hidden units."""
 
     params: Tensor  # [..., P] float32, parameters of pi(.|x): logits, if one action is chosen
     value: Tensor  # [...] float32, V(x) in reward units
@@ -71,7 +71,7 @@ class Heads(NamedTuple):
 
 
 class Core(nn.Module):
-    """What stands between features and heads. This one passes features through, at no cost.
+    """The part between features and heads. This one passes features through, at no cost.
 
     Others (recurrent.py, attention.py) override `forward`. Stateless as an object: the recurrent
     state comes in and goes out, so one core may serve many environments and threads.

@@ -31,7 +31,7 @@ POLICY_HEAD_GAIN = 0.01  # almost uniform at the start, whatever the features ar
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Which network, what it sees and remembers, and how its value head is normalised."""
+    """Settings of a model: network, inputs, memory and value head."""
 
     name: str = AUTO  # or one of NETWORKS, or <module>:<name> (agent/models/networks.py)
     # F, width of the torso's last layer (attention: channels of the map); 0: the network's own
@@ -141,7 +141,7 @@ def make_model(
 
 
 class _Built(NamedTuple):
-    """What a network is made of, before there are heads on it."""
+    """Torso and core of a network, without heads."""
 
     torso: nn.Module
     core: Core | None  # of its own

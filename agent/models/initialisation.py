@@ -1,4 +1,4 @@
-"""How weights are drawn before anything is learned: orthogonal matrices and zero biases."""
+"""Initial weights: orthogonal matrices and zero biases."""
 
 from __future__ import annotations
 

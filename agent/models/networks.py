@@ -1,4 +1,4 @@
-"""What `--model` chooses from: each network is one function, registered by its name.
+"""`NETWORKS`, the choices of `--model`: each network is one function, registered by its name.
 
 A function gets a `NetworkRequest` and returns the *torso*, a module that maps observations
 `[N, *obs_shape]` to features `[N, F]`. What remembers (`--use_lstm`), the policy head and the value
@@ -30,7 +30,7 @@ SEES = ("images", "vectors", "anything")
 
 @dataclass(frozen=True)
 class NetworkRequest:
-    """What a network is built for."""
+    """Shapes and settings for which a network is built."""
 
     obs_shape: tuple[int, ...]  # of one stacked observation: (C, H, W) of an image, (D,)
     feature_count: int  # F as --feature_out_layer_size says; 0: the network's own

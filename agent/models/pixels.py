@@ -1,4 +1,4 @@
-"""What pixels look like on average, so that a network sees what moves instead of the background.
+"""`PixelStatistics` normalises images, so that a network sees what moves and no background.
 
 A frame of Pong is a gray plane with a few bright pixels on it, the same in every frame but for
 those. Scaled to [0, 1], the plane dominates every feature and every gradient, and the ball is a

@@ -1,6 +1,6 @@
-"""What a model knows besides the observation: last action, last reward, game, and its memory.
+"""`RecurrentCore` adds to the observation: last action, last reward, game, and a memory.
 
-`RecurrentCore` stands between torso and heads (agent/models/base.py). It appends the extra inputs
+It stands between torso and heads (agent/models/base.py). It appends the extra inputs
 to the features, as IMPALA does (Espeholt et al. 2018, https://arxiv.org/abs/1802.01561, section 5
 and figure 3), and runs an LSTM over them. Sizes: T rows, B columns, L layers of H units.
 """
@@ -21,7 +21,7 @@ from ritornello.core.spec import CHOICE, ActionPart
 
 @dataclass(frozen=True)
 class ExtraInputs:
-    """Which facts besides the observation go into the core, and how they are written."""
+    """Inputs of the core besides the observation, and their encoding."""
 
     actions: tuple[ActionPart, ...] = ()  # of the last action, if it is one of them
     reward: bool = False  # whether the last reward is

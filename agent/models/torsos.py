@@ -86,7 +86,7 @@ class ResidualBlock(nn.Module):
 
 @dataclass(frozen=True)
 class ConvsRequest:
-    """What the convolutions of a torso are built for."""
+    """Shapes and settings for which the convolutions of a torso are built."""
 
     image_shape: tuple[int, ...]  # (C, H, W) of one stacked observation
     normalise_pixels: Normalise = False  # see PixelStatistics

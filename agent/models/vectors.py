@@ -1,4 +1,4 @@
-"""What the numbers of vector observations look like, so that a network sees all of them alike.
+"""`VectorStatistics` normalises vector observations, so that all numbers are of one size.
 
 Positions, velocities and forces of a robot differ in size by orders of magnitude, and what is small
 is seen late or never. With their running mean taken away, and divided by their running deviation,

@@ -1,3 +1,5 @@
+import hashlib
+
 import numpy as np
 import pytest
 import torch
@@ -284,3 +286,22 @@ def test_on_a_gpu_weights_are_packed_as_on_the_cpu(nhwc):
 # Hash of the names, shapes and dtypes of all tensors, and policy_head.weight[1, 2] for seed 7, as
 # they were before there were cores: with other names old checkpoints would not load, and with
 # another order of drawing a seed would not give the same run.
+PLAIN_MODELS = {
+    "nature": ("3751be91a26d4306", -0.000226),
+    "impala_shallow": ("71f7c1884c581b21", -0.000417),
+    "resnet": ("6ac6562bfe8663e4", 0.000893),
+    "resnet_small": ("e381d4acde4add4a", 0.000119),
+    "elite": ("2c58c597a88cbd9a", -0.000470),
+    "mlp": ("7fa72d031509dde9", -0.000277),
+}
+
+
+@pytest.mark.parametrize("name", list(PLAIN_MODELS))
+def test_plain_models_are_those_of_older_runs(name):
+    spec = make_spec((6,)) if name == "mlp" else make_spec((4, 84, 84), stacked=4)
+    model = make_model(ModelConfig(name), spec, popart=True, seed=7)
+    tensors = model.state_dict().items()
+    layout = "\n".join(f"{key} {tuple(tensor.shape)} {tensor.dtype}" for key, tensor in tensors)
+    digest, weight = PLAIN_MODELS[name]
+    assert hashlib.sha256(layout.encode()).hexdigest()[:16] == digest
+    assert model.policy_head.weight[1, 2].item() == pytest.approx(weight, rel=1e-2)
