@@ -49,6 +49,8 @@ from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_of
 from ritornello.wrappers.registry import choose_backend, make_env_spec
 
+WORKER_NICENESS = 4  # how far the priority of workers is below that of the learner
+
 
 def env_config(flags: Flags, *, testing: bool = False) -> EnvConfig:
     """Return the environment's config; in test mode a lost life never ends an episode."""
@@ -63,8 +65,8 @@ def env_config(flags: Flags, *, testing: bool = False) -> EnvConfig:
         height=height,
         width=width,
         sticky_action_probability=flags.repeat_action_probability,
-        full_action_space=flags.full_action_space,
-        actions=tuple(name.strip() for name in flags.action_set.split(",") if name.strip()),
+        full_action_space=flags.action_set == "all",
+        actions=_actions(flags),
         fire_reset=flags.fire_reset,
         max_episode_frames=flags.max_episode_frames,
         backend=flags.env_backend,
@@ -72,9 +74,19 @@ def env_config(flags: Flags, *, testing: bool = False) -> EnvConfig:
     )
 
 
+def _actions(flags: Flags) -> tuple[str, ...]:
+    """Return the names of the Atari actions of --action_set; () for those of the games, or all."""
+    names = "" if flags.action_set == "all" else flags.action_set
+    return tuple(name.strip() for name in names.split(",") if name.strip())
+
+
+def _unless_auto(value: bool | str, auto: bool) -> bool:
+    return auto if value == "auto" else bool(value)
+
+
 def model_config(flags: Flags) -> ModelConfig:
     """Return the network's config."""
-    remembers = flags.use_lstm or has_own_memory(flags.model)
+    remembers = bool(flags.use_lstm) or has_own_memory(flags.model)
     return ModelConfig(
         name=flags.model,
         feature_count=flags.feature_out_layer_size,
@@ -82,14 +94,12 @@ def model_config(flags: Flags) -> ModelConfig:
         layer_norm=flags.layer_norm,
         normalise_vectors=flags.normalise_vectors,
         popart_step_size=flags.popart_beta,
-        popart_sigma_min=flags.popart_sigma_min,
-        popart_sigma_max=flags.popart_sigma_max,
-        use_lstm=flags.use_lstm,
+        use_lstm=bool(flags.use_lstm),
         lstm_size=flags.lstm_size,
-        lstm_layers=flags.lstm_layers,
-        use_last_action=remembers if flags.use_last_action == "auto" else flags.use_last_action,
-        use_last_reward=remembers if flags.use_last_reward == "auto" else flags.use_last_reward,
-        clamp_last_reward=flags.clamp_last_reward,
+        lstm_layers=int(flags.use_lstm) or 1,
+        use_last_action=_unless_auto(flags.use_last_action, remembers),
+        use_last_reward=_unless_auto(flags.use_last_reward, remembers),
+        clamp_last_reward=flags.use_last_reward != "raw",
         use_task_id=flags.use_task_id,
     )
 
@@ -135,29 +145,28 @@ def make_algorithm(flags: Flags, buffers: Sequence[str] = ()) -> Algorithm:
     values = {field: getattr(flags, flag) for field, flag in FLAG_OF_FIELD.items()}
     values |= {
         "entropy_online_only": flags.entropy_on == "online",
-        "policy_cloning_cost": flags.policy_cloning_loss_weight * flags.use_policy_cloning_loss,
-        "value_cloning_cost": flags.value_cloning_loss_weight * flags.use_value_cloning_loss,
-        "trust_region": flags.kl_mask_kind if flags.use_kl_mask else "none",
-        "reward_transform": flags.reward_clipping_method if flags.clip_rewards else "none",
     }
-    if flags.impact_target_period == "auto":
-        values["target_period"] = renewal_updates(replay_configs(flags), flags.batch_size)
     arguments = kwargs_of(flags.algorithm_kwargs)
+    if "target_period" not in arguments:
+        values["target_period"] = renewal_updates(replay_configs(flags), flags.batch_size)
     return kind(make_config(kind, flags.algorithm, values, arguments), buffers)
 
 
 def optimiser_config(flags: Flags) -> OptimiserConfig:
     """Return the optimiser's and the schedule's config."""
+    is_adam = flags.optimizer == "adam"
+    decay = flags.optimizer_decay or ((0.9, 0.999) if is_adam else (0.99,))
+    if len(decay) != (2 if is_adam else 1):
+        raise ConfigError(
+            f"--optimizer_decay has {len(decay)} numbers, expected 2 for adam and 1 for rmsprop."
+        )
     return OptimiserConfig(
         name=flags.optimizer,
         lr=flags.lr,
         lr_end=flags.lr_end_value,
         schedule=flags.lr_schedule,
-        power=flags.lr_schedule_power,
-        epsilon=flags.adam_eps if flags.optimizer == "adam" else flags.rmsprop_eps,
-        alpha=flags.rmsprop_alpha,
-        beta1=flags.adam_beta1,
-        beta2=flags.adam_beta2,
+        epsilon=flags.optimizer_eps or (1e-5 if is_adam else 0.01),
+        **({"beta1": decay[0], "beta2": decay[1]} if is_adam else {"alpha": decay[0]}),
     )
 
 
@@ -179,8 +188,8 @@ def build_learner(
         max_grad_norm=flags.gradient_clip_by_norm_threshold,
         precision="bf16" if choices.torso_dtype == torch.bfloat16 else "fp32",
         channels_last=choices.learner_channels_last,
-        compile=flags.compile,
-        cuda_graph=flags.cuda_graph,
+        compile=flags.compile is True,
+        cuda_graph=flags.compile is not False,
         threads=choices.learner_threads if choices.device.type == "cpu" else 1,
         gradients_due=_gradients_due(flags),
         group=group,
@@ -287,7 +296,7 @@ class Blueprint:
     def schedule_steps(self) -> int:
         """Agent steps of all learners over which rates anneal."""
         # Counted in updates, each of which takes the new steps of every learner.
-        several = self.place.world_size if self.flags.lr_scheduler_updates else 1
+        several = self.place.world_size if self.flags.schedule_in_updates else 1
         return self.flags.schedule_steps * several
 
     @property
@@ -326,7 +335,7 @@ class Blueprint:
                 popart=self.flags.use_popart,
                 acting_format=self.choices.acting_format,
                 seed=self.own_seed,
-                niceness=self.flags.worker_niceness,
+                niceness=WORKER_NICENESS,
                 core=first_core + worker if self.choices.pin_workers else None,
                 restorable=self.flags.reproducible,
                 check_unrolls=self.flags.debug,
@@ -347,7 +356,11 @@ class Blueprint:
         """
         flags, nbytes = self.flags, self.acting_weights.nbytes
         settings = RaySettings(
-            flags.ray_address, self.choices.worker_count, nbytes, flags.ray_insecure, python_paths()
+            flags.cluster_address,
+            self.choices.worker_count,
+            nbytes,
+            flags.is_insecure,
+            python_paths(),
         )
         return GatewayConfig(
             workers=tuple(self.workers(life)),
@@ -374,7 +387,7 @@ class Blueprint:
             device=self.choices.device,
             torso_dtype=self.choices.torso_dtype,
             seed=self.own_seed,
-            niceness=self.flags.worker_niceness,
+            niceness=WORKER_NICENESS,
         )
 
     def replay(self) -> ReplayManager:
@@ -388,7 +401,7 @@ class Blueprint:
             schema=self.schema,
             codec=make_codec(
                 "lz4" if self.flags.use_replay_compression else "none",
-                self.flags.lz4_compression_level,
+                0,
             ),
             discarding_strategy=self.flags.discarding_strategy,
             max_draws_per_unroll=self.flags.max_draws_per_unroll,

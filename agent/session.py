@@ -48,12 +48,15 @@ from ritornello.core.spec import EnvSpec
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
 from ritornello.core.warden import Warden
+from ritornello.flags.earlier import modern
 from ritornello.flags.names import named_values
 from ritornello.flags.options import Flags, unset_schedule_steps
-from ritornello.flags.parsing import SCHEDULE_LENGTHS, parse
+from ritornello.flags.parsing import parse
 from ritornello.metrics.trackers import TRACKERS, check_installed
 from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.registry import gym_spec, make_env_spec
+
+LEARNER_TIMEOUT_S = 60.0  # the run ends if one of several learners does not answer for so long
 
 
 def prepare(argv: Sequence[str], place: Place = ALONE_HERE) -> Session:
@@ -77,7 +80,7 @@ def prepare(argv: Sequence[str], place: Place = ALONE_HERE) -> Session:
 
     flags = parse(argv, stored_flags, family_of)
     check_several(flags, place)
-    coordinator = join(place, flags.learner_timeout)
+    coordinator = join(place, LEARNER_TIMEOUT_S)
     try:
         return _resolve(argv, flags, loaded, coordinator)
     except BaseException as error:
@@ -103,7 +106,7 @@ def _resolve(
         if flags.op_mode == "test":
             # The model is of its own games, whichever it is to play.
             flags = flags.model_copy(update={"env": saved.env_id})
-        elif begins and not flags.action_set:
+        elif begins and flags.action_set in ("", "all"):
             flags = _with_actions_of(checkpoint, flags)
         elif not begins and max(len(envs), saved.task_count) > 1 and envs != saved.tasks:
             raise CheckpointError(
@@ -142,7 +145,7 @@ def _workers_that_fit(flags: Flags) -> int | None:
     if flags.op_mode == "test" or not flags.ray_address or flags.worker_count:
         return None
     check_ray()
-    return workers_that_fit(flags.ray_address, is_insecure=flags.ray_insecure)
+    return workers_that_fit(flags.cluster_address, is_insecure=flags.is_insecure)
 
 
 def _load(url: str) -> Checkpoint:
@@ -200,8 +203,8 @@ def _with_schedule_of(checkpoint: Checkpoint, flags: Flags, argv: Sequence[str])
     The length of a run follows from --environment_max_steps where no flag says it. A resume raises
     that, and the learning rate would jump.
     """
-    given = flags.lr_scheduler_steps or flags.lr_scheduler_updates
-    if given or not named_values(argv).keys().isdisjoint(SCHEDULE_LENGTHS):
+    given = flags.lr_scheduler_steps
+    if given or "lr_scheduler_steps" in modern(named_values(argv)):
         return flags
     planned = checkpoint.state["flags"].get("environment_max_steps")
     if type(planned) is not int or planned < 1:

@@ -1,11 +1,11 @@
 import json
-import os
+import shlex
 
 import pytest
 
 from ritornello.core.errors import ConfigError
 from ritornello.flags.options import GROUPS, MIN_SCHEDULE_STEPS, Flags
-from ritornello.flags.parsing import check_values, parse
+from ritornello.flags.parsing import check_values, parse, remarks
 from ritornello.flags.presets import PRESETS, describe
 from ritornello.replay.registry import SHIPPED, sampler_of
 
@@ -23,37 +23,14 @@ def overrides(tmp_path, **values):
 RESUME = ("--op_mode=train_w_load", "--load_model_url=somewhere")
 
 
-def test_the_command_line_wins_over_multi_train(tmp_path):
-    flags = resolve("--lr=0.1", overrides(tmp_path, lr=0.2, gamma=0.5))
-    assert (flags.lr, flags.gamma) == (0.1, 0.5)
-
-
-def test_the_command_line_wins_over_the_checkpoint():
-    flags = resolve(*RESUME, "--lr=0.1", checkpoint={"lr": 0.3, "gamma": 0.5})
-    assert (flags.lr, flags.gamma) == (0.1, 0.5)
-
-
-def test_the_command_line_wins_over_the_default():
-    assert resolve("--batch_size=7").batch_size == 7 != Flags.model_fields["batch_size"].default
-
-
-def test_multi_train_wins_over_the_checkpoint(tmp_path):
-    flags = resolve(*RESUME, overrides(tmp_path, lr=0.2), checkpoint={"lr": 0.3, "gamma": 0.5})
-    assert (flags.lr, flags.gamma) == (0.2, 0.5)
-
-
-def test_multi_train_wins_over_the_default(tmp_path):
-    assert resolve(overrides(tmp_path, batch_size=9)).batch_size == 9
-
-
-def test_the_checkpoint_wins_over_family_and_default():
-    flags = resolve(*RESUME, checkpoint={"lr": 0.3, "seed": 5}, family="vector")
-    assert PRESETS["vector"].flags["lr"] != 0.3
-    assert (flags.lr, flags.seed) == (0.3, 5)
-
-
-def test_the_family_of_the_environment_wins_over_the_default():
-    assert resolve("--env=CartPole-v1", family="vector").model == "mlp"
+def test_each_source_wins_over_those_below_it(tmp_path):
+    checkpoint = {"lr": 0.3, "gamma": 0.3, "batch_size": 3, "seed": 3}
+    file = overrides(tmp_path, lr=0.2, gamma=0.2)
+    flags = resolve(*RESUME, file, "--lr=0.1", checkpoint=checkpoint, family="vector")
+    assert (flags.lr, flags.gamma, flags.batch_size, flags.seed) == (0.1, 0.2, 3, 3)
+    assert flags.model == PRESETS["vector"].flags["model"] == "mlp"
+    assert flags.vtrace_lambda == Flags.model_fields["vtrace_lambda"].default
+    assert PRESETS["vector"].flags["lr"] != 0.1
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -64,13 +41,8 @@ def test_every_preset_is_valid_and_sets_what_it_says(name):
             assert getattr(flags, flag) == value
     assert sampler_of(flags.replay_parameters[0]["type"]).sets_the_pace()
     # What help shows can be typed.
-    typed = resolve(f"--preset={name}", *_words(describe(PRESETS[name])))
+    typed = resolve(f"--preset={name}", *shlex.split(describe(PRESETS[name])))
     assert typed == flags
-
-
-def _words(text):
-    """Split a described preset at its options (JSON values hold blanks)."""
-    return [f"--{part.strip()}" for part in text.split("--") if part] if text else []
 
 
 def test_every_shipped_kind_of_replay_has_a_preset():
@@ -92,9 +64,9 @@ def test_the_environment_that_a_preset_chooses_decides_the_family():
 
 
 def test_a_preset_that_is_given_wins_over_the_checkpoint_a_remembered_one_does_not():
-    stored = {"preset": "sticky", "full_action_space": False, "lr": 0.3}
+    stored = {"preset": "sticky", "action_set": "", "lr": 0.3}
     flags = resolve(*RESUME, checkpoint=stored)
-    assert (flags.preset, flags.full_action_space, flags.lr) == ("sticky", False, 0.3)
+    assert (flags.preset, flags.action_set, flags.lr) == ("sticky", "", 0.3)
     flags = resolve(*RESUME, "--preset=impala-shallow", checkpoint=stored)
     assert flags.lr == PRESETS["impala-shallow"].flags["lr"]
 
@@ -142,9 +114,8 @@ def test_several_games_are_a_family_of_their_own_and_learn_from_raw_rewards():
     flags = parse(["--env=three"], None, family_of)
     assert families == [flags.env]
     assert flags.env.startswith("AirRaidNoFrameskip-v4,CarnivalNoFrameskip-v4,")
-    assert flags.clip_rewards is False
+    assert flags.reward_clipping_method == "none"
     assert flags.use_popart is True
-    assert parse(["--env=three", "--clip_rewards=True"], None, family_of).clip_rewards is True
 
 
 @pytest.mark.parametrize(
@@ -155,9 +126,8 @@ def test_several_games_are_a_family_of_their_own_and_learn_from_raw_rewards():
         (["--env=A,B", "--env_shares=1,2,3"], "3 numbers and --env 2 games"),
         (["--env=A,B", "--env_shares=0,0"], "zeros alone"),
         (["--env=A,B", "--env_shares=1,-1"], "greater than or equal to 0"),
-        (["--entropy_end_share=0.5"], "--entropy_end_share=0.5 needs --entropy_end_weight"),
-        (["--entropy_end_share=0"], "entropy_end_share"),
-        (["--popart_sigma_min=2", "--popart_sigma_max=1"], "--popart_sigma_min=2.0 must be below"),
+        (["--machine_share=2/2"], "expected <which>/<of how many>"),
+        (["--lr_scheduler_steps=10uu"], "lr_scheduler_steps"),
     ],
 )
 def test_wrong_lists_of_games_and_bounds_are_refused(said, message):
@@ -165,11 +135,74 @@ def test_wrong_lists_of_games_and_bounds_are_refused(said, message):
         resolve(*said)
 
 
-def test_a_new_run_reads_no_checkpoint():
-    def refuse(url):
-        raise AssertionError("a new run has no checkpoint")
+@pytest.mark.parametrize(
+    ("said", "flag", "value"),
+    [
+        ("use_kl_mask=True", "kl_mask_kind", "implied"),
+        ("use_kl_mask=False", "kl_mask_kind", "none"),
+        ("clip_rewards=False", "reward_clipping_method", "none"),
+        ("use_policy_cloning_loss=True", "policy_cloning_loss_weight", 0.01),
+        ("impact_clip=0.2", "algorithm_kwargs", '{"surrogate_clip": 0.2}'),
+        ("lr_scheduler_updates=100", "lr_scheduler_steps", "100u"),
+        ("full_action_space=True", "action_set", "all"),
+        ("adam_eps=1e-3", "optimizer_eps", 1e-3),
+        ("adam_beta1=0.8", "optimizer_decay", (0.8, 0.999)),
+        ("cuda_graph=False", "compile", False),
+        ("caching=False", "caching_threads", 0),
+        ("basic_verbose=False", "console", "messages"),
+        ("agent_count=3", "machine_share", "0/3"),
+        ("worker_niceness=9", "env", "PongNoFrameskip-v4"),
+    ],
+)
+def test_a_flag_of_an_earlier_version_is_taken_in_todays_form(tmp_path, said, flag, value):
+    assert getattr(resolve(f"--{said}"), flag) == value
+    name, _, text = said.partition("=")
+    assert getattr(resolve(overrides(tmp_path, **{name: text})), flag) == value
 
-    assert parse(["--lr=0.01"], refuse, lambda env, _: "atari").lr == 0.01
+
+def test_a_run_of_an_earlier_version_goes_on_as_it_was():
+    stored = {
+        **{"compile": False, "cuda_graph": True, "use_kl_mask": False, "kl_mask_kind": "implied"},
+        **{"use_policy_cloning_loss": False, "policy_cloning_loss_weight": 0.01},
+        **{"use_lstm": True, "lstm_layers": 2, "clip_rewards": True, "impact_values": "target"},
+        **{"reward_clipping_method": "abs_one_clamp", "lr_scheduler_steps": 5},
+        **{"lr_scheduler_updates": 0, "optimizer": "adam", "adam_eps": 1e-4, "rmsprop_eps": 0.1},
+        **{"advantage_lambda": None, "a_flag_that_nobody_remembers": 1},
+    }
+    flags = resolve(*RESUME, checkpoint=stored)
+    assert (flags.compile, flags.kl_mask_kind, flags.use_lstm) == ("auto", "none", 2)
+    assert (flags.policy_cloning_loss_weight, flags.algorithm_kwargs) == (0, "")
+    assert (flags.reward_clipping_method, flags.lr_scheduler_steps) == ("abs_one_clamp", 5)
+    assert flags.optimizer_eps == 1e-4
+
+
+QUEUE, CIRCULAR = "queue:4:1", "circular:32:1:uses=2"
+
+
+@pytest.mark.parametrize(
+    ("argv", "steps"),
+    [
+        (["--replay=queue:4:0.5,standard:9:0.5"], 80),  # of 8 unrolls of 20 steps half are new
+        ([f"--replay={QUEUE}"], 160),
+        (["--replay=standard:4:1", "--max_draws_per_unroll=4"], 40),
+        ([f"--replay={CIRCULAR}"], 80),
+        # A queue beside it hands on 4 new ones, and the circular buffer needs 2 of them.
+        (["--replay=circular:32:0.5:uses=2,queue:4:0.5"], 80),
+    ],
+)
+def test_a_schedule_in_updates_is_as_long_as_the_steps_that_these_updates_take(argv, steps):
+    assert resolve("--lr_scheduler_steps=100u", *argv).schedule_steps == 100 * steps
+
+
+def test_remarks_are_made_on_what_ends_at_once_does_nothing_or_means_something_else():
+    argv = ["--lr_scheduler_steps=10000", "--c-const=0.5"]
+    short, clip = remarks(argv, resolve(*argv))
+    assert "after 10,000 of 2,500,000 agent steps" in short
+    assert "--lr_scheduler_steps=10000u" in short
+    assert "--pg_rho_const=0.5" in clip
+    argv = ["--env=CartPole-v1", "--skipped_frames=2"]
+    (idle,) = remarks(argv, resolve(*argv))
+    assert "nothing comes of --skipped_frames" in idle
 
 
 BOOLEANS = [name for name, f in Flags.model_fields.items() if f.annotation is bool]
@@ -183,18 +216,6 @@ def test_every_boolean_honours_true_and_false(name, text, value):
     assert getattr(resolve(f"--{name}={text}"), name) is value
 
 
-@pytest.mark.parametrize("name", BOOLEANS)
-def test_no_boolean_takes_anything_else(name):
-    with pytest.raises(ConfigError, match=f"--{name}=maybe"):
-        resolve(f"--{name}=maybe")
-
-
-def test_values_may_follow_their_name_and_names_may_have_dashes():
-    flags = resolve("--batch-size", "12", "--frame_scale_resolution", "96,64")
-    assert flags.batch_size == 12
-    assert flags.frame_scale_resolution == (96, 64)
-
-
 def test_all_mistakes_are_told_at_once_with_names_and_values():
     with pytest.raises(ConfigError) as caught:
         resolve("--batch_size=0", "--gamma=2", "--optimizer=sgd")
@@ -203,16 +224,6 @@ def test_all_mistakes_are_told_at_once_with_names_and_values():
     assert "--gamma=2" in text
     assert "--optimizer=sgd" in text
     assert "Traceback" not in text
-
-
-def test_an_unknown_option_is_refused_with_the_nearest_names():
-    with pytest.raises(ConfigError, match="unknown option --batchsize; did you mean --batch_size"):
-        resolve("--batchsize=3")
-
-
-def test_an_option_without_a_value_is_refused():
-    with pytest.raises(ConfigError, match="--render needs a value, e.g. --render=True"):
-        resolve("--render")
 
 
 def test_multi_train_may_not_give_unknown_options(tmp_path):
@@ -224,15 +235,6 @@ def test_ratios_that_do_not_sum_to_one_are_refused_with_their_sum():
     replay = [{"type": "queue", "capacity": 1, "sample_ratio": 0.5}]
     with pytest.raises(ConfigError, match="sums to 0.5"):
         resolve(f"--replay_parameters={json.dumps(replay)}")
-
-
-def test_the_ratios_07_02_01_sum_to_one():
-    replay = [
-        {"type": "queue", "capacity": 1, "sample_ratio": 0.7},
-        {"type": "standard", "capacity": 9, "sample_ratio": 0.2},
-        {"type": "elite", "capacity": 9, "sample_ratio": 0.1},
-    ]
-    assert len(resolve(f"--replay_parameters={json.dumps(replay)}").replay_parameters) == 3
 
 
 def test_without_a_queue_a_pace_is_demanded():
@@ -367,21 +369,15 @@ def test_an_overrides_file_that_is_none_is_refused_with_one_message(tmp_path, co
         resolve(f"--multi_train_overrides={path}")
 
 
-def test_an_overrides_file_may_not_be_a_pipe_that_nobody_writes(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ConfigError, match="not a regular file"):
-        resolve(f"--multi_train_overrides={tmp_path / 'pipe'}")
-
-
-@pytest.mark.parametrize("word", ["none", "None", "null"])
+@pytest.mark.parametrize("word", ["none", "null"])
 def test_what_the_help_calls_none_can_be_typed(word, tmp_path):
     argv = ["--preset=minigrid", f"--entropy_end_weight={word}"]
     flags = resolve(*argv)
     assert flags.entropy_end_weight is None
     file = tmp_path / "run.yaml"
-    file.write_text(f"advantage_lambda: {word}\nlayer_norm: none\n")
+    file.write_text(f"optimizer_eps: {word}\nlayer_norm: none\n")
     flags = resolve(f"--flags_file={file}")
-    assert (flags.advantage_lambda, flags.layer_norm) == (None, "none")
+    assert (flags.optimizer_eps, flags.layer_norm) == (None, "none")
 
 
 @pytest.mark.parametrize(
@@ -391,11 +387,6 @@ def test_what_the_help_calls_none_can_be_typed(word, tmp_path):
 def test_numbers_that_are_none_are_refused(flag):
     with pytest.raises(ConfigError, match=f"--{flag}: .*finite"):
         resolve(f"--{flag}")
-
-
-def test_a_bound_that_clips_nothing_survives_the_file_of_flags():
-    flags = resolve("--rho_const=inf", "--seed=1")
-    assert Flags(**json.loads(json.dumps(flags.to_json()))) == flags
 
 
 @pytest.mark.parametrize(
@@ -417,13 +408,6 @@ def test_every_flag_is_of_one_group_and_they_are_listed_in_the_order_of_the_grou
     ]
 
 
-def test_a_part_that_is_none_is_refused_in_grammatical_english():
-    with pytest.raises(ConfigError, match="<module>:<name> for an algorithm of your own"):
-        resolve("--algorithm=impalla")
-    with pytest.raises(ConfigError, match="<module>:<name> for a network of your own"):
-        resolve("--model=resnett")
-
-
 @pytest.mark.parametrize(
     ("flag", "expected"),
     [
@@ -433,16 +417,6 @@ def test_a_part_that_is_none_is_refused_in_grammatical_english():
         ),
         ("precision=fp16", "expected auto, bf16 or fp32"),
         ("cache_output_buffer_size=abc", "expected auto or a whole number"),
-        ("impact_target_period=x", "expected auto or a whole number"),
-        ("impact_target_period=1.5", "expected auto or a whole number"),
-        (
-            "impact_target_period=0",
-            "expected auto or a value that must be greater than or equal to 1",
-        ),
-        (
-            "impact_target_period=9999999999999999",
-            "expected auto or a value that must be from 1 to 1e+15",
-        ),
         ("use_last_action=maybe", "expected auto, True or False"),
     ],
 )

@@ -206,7 +206,8 @@ def _check_step(seen: PartsObservation, action: Any, findings: Findings) -> tupl
     if abs(number) > LARGE_REWARD:
         findings.note(
             "step",
-            f"rewards beyond {LARGE_REWARD:g} were seen: give --clip_rewards=True, or divide them",
+            f"rewards beyond {LARGE_REWARD:g} were seen: give "
+            "--reward_clipping_method=abs_one_sign, or divide them",
         )
     if "TimeLimit.truncated" in info and not truncated:
         findings.wrong(

@@ -37,11 +37,9 @@ from ritornello.flags.values import AdvantageNormalisation, LossReduction, value
 # The values of these flags reach an algorithm's config by the name of its field.
 FLAG_OF_FIELD: dict[str, str] = {
     "discount": "gamma",
-    "policy_cost": "policy_gradient_loss_weight",
     "value_cost": "value_loss_weight",
     "entropy_cost": "entropy_loss_weight",
     "entropy_end_cost": "entropy_end_weight",
-    "entropy_end_share": "entropy_end_share",
     "entropy_online_only": "entropy_on",
     "reward_transform": "reward_clipping_method",
     "advantage_normalisation": "advantage_normalisation",
@@ -51,15 +49,10 @@ FLAG_OF_FIELD: dict[str, str] = {
     "c_bar": "c_const",
     "rho_pg_bar": "pg_rho_const",
     "lambda_": "vtrace_lambda",
-    "advantage_lambda": "advantage_lambda",
     "policy_cloning_cost": "policy_cloning_loss_weight",
     "value_cloning_cost": "value_cloning_loss_weight",
     "trust_region": "kl_mask_kind",
     "trust_threshold": "kl_div_threshold",
-    "surrogate_clip": "impact_clip",
-    "ratio_bar": "impact_rho",
-    "target_period": "impact_target_period",
-    "value_source": "impact_values",
 }
 
 

@@ -36,7 +36,7 @@ ADVICE = {
     "reward": "An environment gave this reward: look at what its step() returns. With "
     "--debug=True the worker that is given it names the environment.",
     "reward, finite": "An environment gave this reward, and it is too large to be squared in "
-    "float32: give --clip_rewards=True, or divide rewards in the environment.",
+    "float32: give --reward_clipping_method=abs_one_sign, or divide rewards in the environment.",
     "observation": "An environment showed this: look at what its reset() and step() return. With "
     "--debug=True the worker that is shown it names the environment.",
     "observation, finite": "An environment showed this, and it is too large for a network: scale "
@@ -46,8 +46,8 @@ ADVICE = {
     "observations are far from 1.",
     "ratio": "The probabilities of actions have diverged, those of today's policy or of the one "
     "that acted: resume the last checkpoint with a lower --lr.",
-    "value": "Values have diverged: give --use_popart=True or --clip_rewards=True, or resume the "
-    "last checkpoint with a lower --lr.",
+    "value": "Values have diverged: give --use_popart=True or "
+    "--reward_clipping_method=abs_one_sign, or resume the last checkpoint with a lower --lr.",
     "gradient": "The loss is finite, but it is too steep: resume the last checkpoint with a lower "
     "--lr.",
     "learner": "Its own log says what was bad, and it keeps the batch.",

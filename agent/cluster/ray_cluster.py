@@ -308,7 +308,7 @@ def _prepare_to_join(settings: RaySettings) -> None:
         raise ClusterLost(
             f"the Ray cluster{_at(settings.address)} asks for no token: everybody who reaches its "
             "ports can run programs on its machines. Start it with RAY_AUTH_MODE=token "
-            "(docs/cluster.md), or give --ray_insecure=True."
+            "(docs/cluster.md), or give --ray_address=insecure:<host>:<port>."
         )
     os.environ["RAY_AUTH_MODE"] = "disabled" if settings.is_insecure else "token"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -346,7 +346,8 @@ def _refusal(address: str, error: BaseException) -> str:
     if "oken" in str(error) or "uthenticat" in str(error):
         return (
             f"{text} This machine needs the token of the cluster (RAY_AUTH_TOKEN, or "
-            "~/.ray/auth_token); a cluster without a token needs --ray_insecure=True."
+            "~/.ray/auth_token); a cluster without a token needs "
+            "--ray_address=insecure:<host>:<port>."
         )
     return (
         f"{text} Either it does not run, or it does not run on this machine too (`ray start "

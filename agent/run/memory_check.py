@@ -185,7 +185,7 @@ def whole_memory_bytes() -> int:
 def _batches(blueprint: Blueprint) -> int:
     """Return how many batches there are at once: ahead, in the making, and being learned from."""
     flags = blueprint.flags
-    if flags.reproducible or not flags.caching:
+    if flags.reproducible or not flags.caching_threads:
         return 1
     size = flags.cache_output_buffer_size
     return (MAX_CACHE_DEPTH if size == "auto" else int(size)) + 1

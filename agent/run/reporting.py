@@ -60,7 +60,7 @@ class Reporting:
         self._sink: Sink = Tee([])
         self.status: StatusFiles | None = None  # from `open_sinks` on
         self._is_closed = False
-        level = logging.INFO if flags.basic_verbose else logging.WARNING
+        level = logging.INFO if flags.console is True else logging.WARNING
         self._log = RunLog(
             folder.path / f"train-rank{rank}.log" if rank else folder.log_file,
             SILENT if rank or not flags.console else level,
@@ -109,7 +109,7 @@ class Reporting:
         if flags.tensorboard:
             events = TensorBoardSink(path)
             sinks.append(BackgroundSink(events, self._files, gives_up=True))
-        if flags.basic_verbose and flags.console:
+        if flags.console is True:
             sinks.append(BackgroundSink(self._console, self._terminal, gives_up=True))
         self._sink = Tee(sinks)
         self.status = StatusFiles(path, self._files, self._folder.session_number())

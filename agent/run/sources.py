@@ -59,8 +59,8 @@ def make_experience(
     depth = flags.cache_output_buffer_size
     threaded = Threaded(
         pool, replay, feed, evaluate,
-        cache_depth=0 if not flags.caching else None if depth == "auto" else int(depth),
-        cache_threads=flags.caching_threads,
+        cache_depth=0 if not flags.caching_threads else None if depth == "auto" else int(depth),
+        cache_threads=max(1, flags.caching_threads),
     )  # fmt: skip
     threaded.capacity = capacity
     return threaded

@@ -328,11 +328,11 @@ def _log_games(
     )
     for game, count in games.items():
         # Measured: docs/results.md, "A replay of all that was played".
-        if one_for_all and not count and not flags.use_value_cloning_loss:
+        if one_for_all and not count and not flags.value_cloning_loss_weight:
             log.warning(
                 "%s is not played any more and stays in the replay: nothing holds its values, "
-                "which may grow without end. Give --use_value_cloning_loss=True "
-                "--use_policy_cloning_loss=True",
+                "which may grow without end. Give --value_cloning_loss_weight=0.005 "
+                "--policy_cloning_loss_weight=0.01",
                 game_name(game),
             )
 

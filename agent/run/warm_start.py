@@ -72,7 +72,7 @@ def keep_actions(checkpoint: Checkpoint, own: EnvSpec) -> tuple[str, ...]:
     if missing:
         advice = (
             # Only Atari's games can have more actions than they use, or fewer.
-            "Train the first run with --full_action_space=True, or do without these actions: "
+            "Train the first run with --action_set=all, or do without these actions: "
             f"--action_set={','.join(saved.action_meanings)}"
             if all(map(is_atari, own.tasks))
             else "Start without --load_model_url."

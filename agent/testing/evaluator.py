@@ -42,12 +42,13 @@ from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFaul
 from ritornello.core.plain_data import parse_json, read_text
 from ritornello.core.project import as_typed
 from ritornello.core.standard_error import say
+from ritornello.flags.earlier import modern
 from ritornello.wrappers.start_line import describe
 
 # The flags that decide which games these are, besides --env.
 RULES = (
     "env_kwargs", "skipped_frames", "frames_stacked", "noop_threshold", "grayscaling_frames",
-    "frame_scale_resolution", "fire_reset", "repeat_action_probability", "full_action_space",
+    "frame_scale_resolution", "fire_reset", "repeat_action_probability",
     "action_set", "max_episode_frames",
 )  # fmt: skip
 PROBE_BYTES = 65_536  # the report of some hundred games
@@ -277,7 +278,7 @@ def _checkpoints_beside(
 
 def _not_its_own(blueprint: Blueprint, checkpoint: Checkpoint, envs: Sequence[str]) -> str:
     """Return as text which games are played by which rules; "" if both are the model's own."""
-    saved, flags = checkpoint.state["flags"], blueprint.flags.to_json()
+    saved, flags = modern(checkpoint.state["flags"]), blueprint.flags.to_json()
     changed = {name: flags[name] for name in RULES if name in saved and saved[name] != flags[name]}
     if not changed and tuple(envs) == blueprint.env_spec.tasks:
         return ""

@@ -11,13 +11,14 @@ parts.py            networks, algorithms and trackers by name, also those of you
 problems.py         what is wrong with flags, in lines for the user
 flags_file.py       --flags_file: flags from a file
 former_names.py     what other programs call the flags
+earlier.py          flags of earlier versions, in today's form
+names.py            names on a command line, and what to say of unknown ones
 run.py              what is done in one command, where and how long
 environment.py      the games
 workers.py          who plays them
 replay.py           which experience is kept and drawn
 model.py            the network
 algorithm.py        V-trace and its losses
-impact.py           IMPACT
 optimiser.py        how gradients become steps
 machine.py          processor, precision, threads
 output.py           what is written and shown

@@ -11,7 +11,6 @@ from ritornello.flags.kinds import (
     Bound,
     CountOrAuto,
     Fraction01,
-    Share,
     Weight,
 )
 from ritornello.flags.values import AdvantageNormalisation, LossReduction, TrustRegion
@@ -26,7 +25,7 @@ class AlgorithmFlags(FlagGroup, effect="learning"):
     )
     algorithm_kwargs: AlgorithmKwargs = flag(
         "",
-        'arguments for an algorithm of your own, as a mapping in JSON, e.g. {"clip": 0.2}',
+        'arguments of the algorithm, as a mapping in JSON. Of all: policy_cost (1), entropy_end_share (1: the share of --lr_scheduler_steps after which --entropy_end_weight is reached), advantage_lambda (lambda of the advantages, if not that of the value targets). Of impact: surrogate_clip (0.3: how far the ratio of policy and target may be from 1), ratio_bar (2: upper bound of behaviour policy / target), target_period (updates between two copies to the target network; by default until all unrolls of the circular buffer are new), value_source ("target", or "policy"). Of your own: all fields of its Config',
     )
     gamma: Fraction01 = flag(0.99, "discount per agent step")
     rho_const: Bound = flag(
@@ -43,11 +42,6 @@ class AlgorithmFlags(FlagGroup, effect="learning"):
         "with a recurrent model: the number of first rows of each replayed unroll that only bring the stored state up to date. They have no loss and get no gradient. Less than --r_f_steps",
     )
     vtrace_lambda: Fraction01 = flag(0.95, "V-trace: factor of c, like lambda in TD(lambda)")
-    advantage_lambda: Fraction01 | None = flag(
-        None,
-        "V-trace: lambda of the advantages, if it is to differ from that of the value targets; none: --vtrace_lambda",
-    )
-    policy_gradient_loss_weight: Weight = flag(1.0, "weight of the policy-gradient loss")
     value_loss_weight: Weight = flag(0.5, "weight of the value loss, 0.5 (target - value)^2")
     entropy_loss_weight: Weight = flag(
         0.025,
@@ -55,11 +49,7 @@ class AlgorithmFlags(FlagGroup, effect="learning"):
     )
     entropy_end_weight: Weight | None = flag(
         None,
-        "weight of the entropy bonus at the end of --lr_scheduler_steps, or of --entropy_end_share of them; the weight changes linearly until then. none: it stays the same",
-    )
-    entropy_end_share: Share = flag(
-        1.0,
-        "share of --lr_scheduler_steps after which the weight of the entropy bonus is --entropy_end_weight, and stays there",
+        "weight of the entropy bonus at the end of --lr_scheduler_steps; the weight changes linearly until then. none: it stays the same",
     )
     entropy_on: Literal["all", "online"] = flag(
         "all",
@@ -73,22 +63,16 @@ class AlgorithmFlags(FlagGroup, effect="learning"):
         "rms",
         "rms: divide advantages by their root mean square over the batch, separately for each game; none: leave them as they are",
     )
-    use_policy_cloning_loss: bool = flag(
-        False, "CLEAR: a loss on replayed data that keeps the policy near the stored one"
-    )
-    policy_cloning_loss_weight: Weight = flag(0.01, "CLEAR: weight of KL(behaviour || policy)")
-    use_value_cloning_loss: bool = flag(
-        False, "CLEAR: a loss on replayed data that keeps the value near the stored one"
+    policy_cloning_loss_weight: Weight = flag(
+        0.0,
+        "CLEAR: weight of KL(behaviour || policy) on replayed data, which keeps the policy near the stored one; 0: no such loss; the paper has 0.01",
     )
     value_cloning_loss_weight: Weight = flag(
-        0.005, "CLEAR: weight of the squared difference of the values"
-    )
-    use_kl_mask: bool = flag(
-        False,
-        "LASER trust region: ignore states in which behaviour policy and policy differ too much",
+        0.0,
+        "CLEAR: weight of the squared difference of the values on replayed data, which keeps them near the stored ones; 0: no such loss; the paper has 0.005",
     )
     kl_div_threshold: Bound = flag(0.3, "LASER: largest divergence of a trusted state, in nats")
-    kl_mask_kind: TrustRegion = flag(
-        "implied",
-        "LASER: the divergence that is compared with --kl_div_threshold; implied: KL(pi || implied policy) as in the paper; kl_pi_mu: KL(pi || mu); kl_mu_pi: KL(mu || pi). pi is the policy, mu the behaviour policy",
+    kl_mask_kind: TrustRegion | Literal["none"] = flag(
+        "none",
+        "LASER trust region: ignore states in which this divergence of behaviour policy and policy is above --kl_div_threshold; none: ignore none; implied: KL(pi || implied policy) as in the paper; kl_pi_mu: KL(pi || mu); kl_mu_pi: KL(mu || pi). pi is the policy, mu the behaviour policy",
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from ritornello.flags.group import FlagGroup, flag
 from ritornello.flags.kinds import (
     Count,
@@ -33,13 +35,9 @@ class EnvironmentFlags(FlagGroup, effect="learning"):
         (),
         "with several games: the weight of each game, in the order of --env, e.g. 2,1,1. Environments and replay are divided by these weights; a game of weight 0 belongs to the agent and is not played. Empty: equal weights",
     )
-    clip_rewards: bool = flag(
-        True,
-        "transform the rewards that the learner sees, by --reward_clipping_method; reported returns stay raw",
-    )
-    reward_clipping_method: RewardTransform = flag(
+    reward_clipping_method: RewardTransform | Literal["none"] = flag(
         "abs_one_sign",
-        "abs_one_sign: sign(r); abs_one_clamp: clip r to [-1, 1]; soft_asymmetric: 5 tanh(r/5), with negative values times 0.3",
+        "transformation of the rewards that the learner sees; reported returns stay raw. abs_one_sign: sign(r); abs_one_clamp: clip r to [-1, 1]; soft_asymmetric: 5 tanh(r/5), with negative values times 0.3; none: raw",
     )
     skipped_frames: Count = flag(
         4, "simulator frames per agent step (action repeat)", le=10_000, of_atari=True
@@ -70,12 +68,9 @@ class EnvironmentFlags(FlagGroup, effect="learning"):
         "sticky actions: probability that the simulator repeats the previous action; none: 0 for NoFrameskip-v4 and 0.25 for ALE/...-v5",
         of_atari=True,
     )
-    full_action_space: bool = flag(
-        False, "all 18 Atari actions instead of those that the game uses", of_atari=True
-    )
     action_set: Text = flag(
         "",
-        "names of the Atari actions from which the agent chooses, e.g. NOOP,FIRE,LEFT,RIGHT; empty: all actions that the games use, or all 18 with --full_action_space. A run that starts from the weights of another keeps the actions of the other",
+        "names of the Atari actions from which the agent chooses, e.g. NOOP,FIRE,LEFT,RIGHT; empty: all actions that the games use; all: all 18. A run that starts from the weights of another keeps the actions of the other",
     )
     max_episode_frames: Count = flag(
         108_000,

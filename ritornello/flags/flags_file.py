@@ -16,6 +16,7 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.core.plain_yaml import parse_yaml
 from ritornello.core.run_layout import FLAGS
+from ritornello.flags.earlier import modern
 from ritornello.flags.names import flag_of, unknown_option
 
 MAX_FILE_BYTES = 200_000
@@ -25,7 +26,7 @@ ONLY_TYPED = frozenset(
     {
         *("op_mode", "load_model_url", "results_dir", "new_run_folder", "run_name", "flags_file"),
         *("trust_env_module", "debug_faults"),
-        *("ray_address", "ray_insecure"),  # programs run there, and come from there
+        "ray_address",  # programs run there, and come from there
     }
 )
 
@@ -66,7 +67,7 @@ def read_flags_file(
         raise ConfigError(
             f"{where} holds {shown(data)}, expected a mapping of flags, e.g. 'lr: 0.001'."
         )
-    data = {flag_of(name): value for name, value in data.items()}
+    data = modern({flag_of(name): value for name, value in data.items()})
     if file.name == FLAGS and _is_record(file, data, known):
         values = {name: value for name, value in data.items() if known.get(name) is False}
         return FlagsFile(where, values, is_record=True)

@@ -13,6 +13,7 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.faults import plan_text
 from ritornello.core.plain_data import shown_text
 from ritornello.flags.parts import ALGORITHMS, checked_model, checked_sink, find_replay_kinds
+from ritornello.flags.values import MAX_AGENTS
 from ritornello.replay.parameters import normal_form, parse_replay_parameters
 from ritornello.wrappers.env_kwargs import kwargs_text
 from ritornello.wrappers.games import expand_games
@@ -58,6 +59,15 @@ def _some_played(shares: tuple[float, ...]) -> tuple[float, ...]:
     if shares and not any(shares):
         raise ValueError("expected a positive number for one game at least, got zeros alone")
     return shares
+
+
+def _share(text: str) -> str:
+    """Check `<which, from 0>/<of how many>`."""
+    number, slash, count = text.partition("/")
+    is_share = slash and number.isdigit() and count.isdigit() and len(count) < 3
+    if not is_share or not int(number) < int(count) <= MAX_AGENTS:
+        raise ValueError(f"expected <which>/<of how many>, from 0/1 to 63/{MAX_AGENTS}")
+    return text
 
 
 def _replay(value: Any) -> Any:
@@ -157,5 +167,11 @@ AlgorithmKwargs = Annotated[
     Text, BeforeValidator(_told(lambda value: kwargs_text(value, "algorithm_kwargs")))
 ]
 Shares = Annotated[tuple[Weight, ...], BeforeValidator(_shares), AfterValidator(_some_played)]
+Decays = Annotated[tuple[Decay, ...], BeforeValidator(_shares), Field(max_length=2)]
+ScheduleLength = Annotated[
+    CountOrAuto | Annotated[str, Field(pattern=r"^[1-9][0-9]{0,14}u$")],
+    Field(union_mode="left_to_right"),
+]
+MachineShare = Annotated[str, AfterValidator(_share)]
 FaultPlan = Annotated[str, BeforeValidator(_fault_plan)]
 ReplayParameters = Annotated[list[dict[str, Any]], BeforeValidator(_replay)]

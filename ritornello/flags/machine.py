@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from ritornello.flags.group import FlagGroup, flag
-from ritornello.flags.kinds import Count, CountOrAuto, Positive
-from ritornello.flags.values import MAX_AGENTS, Precision
+from ritornello.flags.kinds import BoolOrAuto, Count, CountOrAuto, MachineShare
+from ritornello.flags.values import Precision
 
 
 class MachineFlags(FlagGroup):
@@ -35,39 +35,20 @@ class MachineFlags(FlagGroup):
         of_this_command=True,
         effect="learning",
     )
-    learner_timeout: Positive = flag(
-        60.0,
-        "seconds after which the run ends because one of several learners does not answer, or has no batch while others have one. The first update has ten times as long",
-        of_this_command=True,
-        effect="machine",
-    )
     background: bool = flag(
         False,
-        "run everything, the learner included, at low priority (niceness 15 for the learner, and --worker_niceness more for workers, up to 19; on Linux the whole session has the lowest if the run has one of its own). The run is slow while other programs compute",
+        "run everything, the learner included, at low priority (niceness 15 for the learner, and 19 for workers; on Linux the whole session has the lowest if the run has one of its own). The run is slow while other programs compute",
         of_this_command=True,
         effect="machine",
     )
-    compile: bool = flag(
-        False,
-        "compile the learner's torso with torch.compile; needs a C++ compiler, starts slowly and then runs faster",
+    compile: BoolOrAuto = flag(
+        "auto",
+        "how updates are made faster. auto: on a GPU, an update is recorded once and replayed, instead of asking for each of some 400 small computations anew; one that cannot be recorded is computed as before. True: the torso is compiled with torch.compile besides, which needs a C++ compiler and starts slowly. False: neither",
         effect="machine",
     )
-    cuda_graph: bool = flag(
-        True,
-        "on a GPU, record an update once and replay it, instead of asking for each of some 400 small computations anew; an update that cannot be recorded is computed as before",
-        effect="machine",
-    )
-    agent_count: Count = flag(
-        1,
-        "number of trainings on this machine at the same time, each in a process of its own, which divide its cores and its memory; multi_train.py --at_once sets it",
-        le=MAX_AGENTS,
-        of_this_command=True,
-        effect="machine",
-    )
-    agent_number: CountOrAuto = flag(
-        0,
-        "which of them this is, from 0",
-        lt=MAX_AGENTS,
+    machine_share: MachineShare = flag(
+        "0/1",
+        "which of how many trainings on this machine at the same time this is, from 0; they divide its cores and its memory. multi_train.py --at_once sets it",
         of_this_command=True,
         effect="machine",
     )

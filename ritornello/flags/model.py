@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
+from pydantic import Field
+
 from ritornello.flags.group import FlagGroup, flag
 from ritornello.flags.kinds import (
     BoolOrAuto,
@@ -10,7 +14,6 @@ from ritornello.flags.kinds import (
     Fraction01,
     ModelName,
     PixelKind,
-    Positive,
 )
 from ritornello.flags.parts import AUTO, NETWORKS
 from ritornello.flags.values import LayerNorm
@@ -29,27 +32,26 @@ class ModelFlags(FlagGroup, effect="learning"):
         "F, number of features; 0: the default of the network (512 for nature, 256 for impala). For attention: channels of its map (default 32; the paper has 128)",
         le=16_384,
     )
-    use_lstm: bool = flag(
+    use_lstm: Annotated[
+        bool | Annotated[int, Field(ge=1, le=16)], Field(union_mode="left_to_right")
+    ] = flag(
         False,
-        "put an LSTM between features and heads, so that the agent has a memory (attention always has one)",
+        "put an LSTM between features and heads, so that the agent has a memory (attention always has one); a number: so many layers",
     )
     layer_norm: LayerNorm = flag(
         "none",
         "layers of a network for images that are normalised before their ReLU: none, features (the last one), or all",
     )
     lstm_size: Count = flag(256, "number of units in each layer of the LSTM", le=4_096)
-    lstm_layers: Count = flag(1, "number of layers of the LSTM; attention has one", le=16)
     use_last_action: BoolOrAuto = flag(
         "auto",
         "give the last action to the model as an input; auto: only with --use_lstm or --model=attention",
     )
-    use_last_reward: BoolOrAuto = flag(
-        "auto",
-        "give the last reward, clamped to [-1, 1], to the model as an input; auto: only with --use_lstm or --model=attention",
-    )
-    clamp_last_reward: bool = flag(
-        True,
-        "clamp the last reward that the model gets as an input; False only for agents that were trained without clamping (python -m agent.torchbeast)",
+    use_last_reward: Annotated[bool | Literal["auto", "raw"], Field(union_mode="left_to_right")] = (
+        flag(
+            "auto",
+            "give the last reward, clamped to [-1, 1], to the model as an input; auto: only with --use_lstm or --model=attention; raw: without clamping, for agents that were trained so (python -m agent.torchbeast)",
+        )
     )
     use_task_id: bool = flag(
         False,
@@ -71,8 +73,3 @@ class ModelFlags(FlagGroup, effect="learning"):
         3e-3,
         "step size of the PopArt statistics, per update; with several games, per update with data of the game",
     )
-    popart_sigma_min: Positive = flag(
-        1e-4,
-        "lower bound of PopArt's sigma, in points; it limits the magnification of a game without rewards",
-    )
-    popart_sigma_max: Positive = flag(1e6, "upper bound of PopArt's sigma, in points")

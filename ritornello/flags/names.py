@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from ritornello.core.errors import ConfigError
 from ritornello.core.nearest_names import american
 from ritornello.core.plain_data import shown, shown_text
+from ritornello.flags.earlier import is_earlier
 from ritornello.flags.former_names import ALIASES, HINTS
 from ritornello.flags.group import other_name
 from ritornello.flags.options import Flags
@@ -52,7 +53,8 @@ def flag_of(name: str) -> str:
 
 def is_name(name: str) -> bool:
     """Whether main.py knows a name, if only to say what to write instead."""
-    return flag_of(name) in Flags.model_fields or name in COMMANDS or name in _HINTS
+    is_flag = flag_of(name) in Flags.model_fields or is_earlier(name)
+    return is_flag or name in COMMANDS or name in _HINTS
 
 
 def named_values(argv: Sequence[str]) -> dict[str, str]:
@@ -75,7 +77,7 @@ def named_values(argv: Sequence[str]) -> dict[str, str]:
             continue
         name, equals, value = item[2:].partition("=")
         name = flag_of(name)
-        is_known = name in Flags.model_fields or name in COMMANDS or name == OVERRIDES
+        is_known = name in {*Flags.model_fields, *COMMANDS, OVERRIDES} or is_earlier(name)
         if not equals and items and not items[0].startswith("--"):
             equals, value = "=", items.pop(0)
         if name == REPLAY and value.startswith("[") and items and not items[0].startswith("--"):

@@ -18,10 +18,10 @@ from pydantic_settings import (
 )
 
 from ritornello.flags.algorithm import AlgorithmFlags
+from ritornello.flags.earlier import modern
 from ritornello.flags.environment import EnvironmentFlags
 from ritornello.flags.evaluation import EvaluationFlags
 from ritornello.flags.group import Effect, FlagGroup, effect_in
-from ritornello.flags.impact import ImpactFlags
 from ritornello.flags.machine import MachineFlags
 from ritornello.flags.model import ModelFlags
 from ritornello.flags.optimiser import OptimiserFlags
@@ -42,7 +42,6 @@ GROUPS: dict[str, type[FlagGroup]] = {
     "replay": ReplayFlags,
     "model": ModelFlags,
     "algorithm": AlgorithmFlags,
-    "impact": ImpactFlags,
     "optimiser": OptimiserFlags,
     "machine": MachineFlags,
     "output": OutputFlags,
@@ -57,6 +56,7 @@ EFFECTS: dict[str, Effect | None] = {
 
 MIN_SCHEDULE_STEPS = 2_500_000  # see --lr_scheduler_steps
 MAX_CACHED_BATCHES = 1_000
+INSECURE = "insecure:"  # before --ray_address: a cluster that asks for no token
 
 
 def unset_schedule_steps(environment_max_steps: int) -> int:
@@ -70,7 +70,6 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
     OutputFlags,
     MachineFlags,
     OptimiserFlags,
-    ImpactFlags,
     AlgorithmFlags,
     ModelFlags,
     ReplayFlags,
@@ -102,6 +101,12 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
         """Take values from `parse` only: never from environment variables or files."""
         return (init_settings,)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_earlier(cls, values: Any) -> Any:
+        """Take flags of earlier versions in today's form."""
+        return modern(values) if isinstance(values, dict) else values
+
     @model_validator(mode="after")
     def _check_debug(self) -> Flags:
         if self.debug_faults and not self.debug:
@@ -131,9 +136,9 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
                 f"--burn_in_steps={self.burn_in_steps} needs a model that remembers: "
                 "--use_lstm=True or --model=attention"
             )
-        if self.model == "attention" and self.lstm_layers > 1:
+        if self.model == "attention" and self.use_lstm > 1:
             problems.append(
-                f"--lstm_layers={self.lstm_layers} must be 1 with --model=attention; "
+                f"--use_lstm={self.use_lstm} must be True with --model=attention; "
                 "raise --lstm_size instead"
             )
         if self.burn_in_steps >= self.r_f_steps:
@@ -150,18 +155,8 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
                 f"--env_shares has {len(self.env_shares)} numbers and --env {len(games)} games: "
                 "give one for each game"
             )
-        if self.popart_sigma_min >= self.popart_sigma_max:
-            problems.append(
-                f"--popart_sigma_min={self.popart_sigma_min} must be below "
-                f"--popart_sigma_max={self.popart_sigma_max}"
-            )
         if self.lr_end_value > self.lr:
             problems.append(f"--lr_end_value={self.lr_end_value} is above --lr={self.lr}")
-        if self.entropy_end_share < 1 and self.entropy_end_weight is None:
-            problems.append(
-                f"--entropy_end_share={self.entropy_end_share} needs --entropy_end_weight: without "
-                "one the bonus keeps its weight, so give --entropy_end_share=1"
-            )
         if problems:
             raise ValueError("\n".join(problems))
         return self
@@ -186,7 +181,7 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
         uses_ray = self.multiprocessing_backend == "ray"
         if self.ray_address and not uses_ray:
             problems.append("--ray_address is for --multiprocessing_backend=ray only")
-        if self.ray_address and not re.fullmatch(r"[\w.\[\]:-]+:\d{1,5}", self.ray_address):
+        if self.ray_address and not re.fullmatch(r"[\w.\[\]:-]+:\d{1,5}", self.cluster_address):
             problems.append(
                 f"--ray_address={self.ray_address} must be host:port of a cluster's head, e.g. "
                 "10.0.0.1:6379"
@@ -206,9 +201,35 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
     @property
     def schedule_steps(self) -> int:
         """Agent steps over which rates anneal (see --lr_scheduler_steps)."""
-        if self.lr_scheduler_updates:
-            return max(1, round(self.lr_scheduler_updates * self.new_steps_per_update))
+        if isinstance(self.lr_scheduler_steps, str):
+            updates = int(self.lr_scheduler_steps.removesuffix("u"))
+            return max(1, round(updates * self.new_steps_per_update))
         return self.lr_scheduler_steps or unset_schedule_steps(self.environment_max_steps)
+
+    @property
+    def schedule_in_updates(self) -> bool:
+        """Whether --lr_scheduler_steps is a number of updates."""
+        return isinstance(self.lr_scheduler_steps, str)
+
+    @property
+    def agent_number(self) -> int:
+        """Which of the trainings on this machine at the same time this is."""
+        return int(self.machine_share.partition("/")[0])
+
+    @property
+    def agent_count(self) -> int:
+        """Number of trainings on this machine at the same time."""
+        return int(self.machine_share.partition("/")[2])
+
+    @property
+    def cluster_address(self) -> str:
+        """The host:port of --ray_address; "" for a private Ray."""
+        return self.ray_address.removeprefix(INSECURE)
+
+    @property
+    def is_insecure(self) -> bool:
+        """Whether the Ray cluster may be one that asks for no token."""
+        return self.ray_address.startswith(INSECURE)
 
     @property
     def new_steps_per_update(self) -> float:

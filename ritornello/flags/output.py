@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
+from pydantic import Field
+
 from ritornello.flags.group import FlagGroup, flag
-from ritornello.flags.kinds import Count, CountOrAuto, Positive, SinkName, Text
+from ritornello.flags.kinds import Count, CountOrAuto, Positive, SinkName
 
 
 class OutputFlags(FlagGroup, effect="output"):
@@ -26,10 +30,9 @@ class OutputFlags(FlagGroup, effect="output"):
         "measure the gradient of each layer in one update per --log_interval_s: its norm, the size of the step, and the share of zeros; python -m ritornello.analysis gradients draws them",
     )
     avg_buff_size: Count = flag(100, "games in the moving average of the return")
-    basic_verbose: bool = flag(True, "show progress on the terminal", of_this_command=True)
-    console: bool = flag(
+    console: Annotated[bool | Literal["messages"], Field(union_mode="left_to_right")] = flag(
         True,
-        "write to the terminal at all. False: a run, or a test, shows nothing there, neither progress nor warnings nor why it failed; train.log has all of it",
+        "what is written to the terminal; True: progress and messages; messages: no progress; False: a run, or a test, shows nothing there, neither progress nor warnings nor why it failed; train.log has all of it",
         of_this_command=True,
     )
     live: bool = flag(
@@ -40,11 +43,6 @@ class OutputFlags(FlagGroup, effect="output"):
     sink: SinkName = flag(
         "",
         "outputs that also receive records: wandb, mlflow, trackio (docs/library.md; extras wandb, mlflow, trackio), or <module>:<name> of your own (docs/your_own.md); several with commas",
-        of_this_command=True,
-    )
-    tracker_project: Text = flag(
-        "actor-critic",
-        "name of the project, or experiment, in which --sink=wandb, mlflow or trackio collects runs",
         of_this_command=True,
     )
     tensorboard: bool = flag(True, "write TensorBoard event files")

@@ -21,6 +21,7 @@ from pydantic_settings import CliSettingsSource, SettingsError
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
+from ritornello.flags.earlier import modern
 from ritornello.flags.flags_file import FlagsFile, read_flags_file
 from ritornello.flags.group import is_of_atari, is_of_this_command
 from ritornello.flags.names import OVERRIDES, flag_of, named_values, unknown_option
@@ -63,9 +64,6 @@ SHORT = 0.05
 # What does nothing where no game is of Atari.
 OF_ATARI = {name for name, field in Flags.model_fields.items() if is_of_atari(field)}
 
-# Two units of one thing: who says one of them takes back the other.
-SCHEDULE_LENGTHS = ("lr_scheduler_steps", "lr_scheduler_updates")
-
 
 def parse(
     argv: Sequence[str],
@@ -103,7 +101,7 @@ def parse(
         known = set(Flags.model_fields) - (NOT_FROM_START if mode == "train" else set())
         checkpoint = {
             name: value
-            for name, value in load_checkpoint_flags(url).items()
+            for name, value in modern(load_checkpoint_flags(url)).items()
             # A flag of another version of the program is not an error of this user.
             if name in known and name not in NOT_FROM_CHECKPOINT
         }
@@ -149,9 +147,6 @@ def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the layers say together, the later ones winning."""
     merged: dict[str, Any] = {}
     for layer in layers:
-        for name, other in (SCHEDULE_LENGTHS, SCHEDULE_LENGTHS[::-1]):
-            if name in layer and other not in layer:
-                merged.pop(other, None)
         merged.update(layer)
     return merged
 
@@ -231,11 +226,15 @@ def remarks(argv: Sequence[str], flags: Flags) -> list[str]:
     names = {flag_of(item[2:].partition("=")[0]) for item in argv if item[:2] == "--"}
     lines = []
     length = flags.schedule_steps
-    if "lr_scheduler_steps" in names and 0 < length < SHORT * flags.environment_max_steps:
+    if (
+        "lr_scheduler_steps" in names
+        and not flags.schedule_in_updates
+        and 0 < length < SHORT * flags.environment_max_steps
+    ):
         lines.append(
             f"the learning rate is at its end after {length:,} of {flags.environment_max_steps:,} "
             "agent steps. If you meant updates, as the older platform did: "
-            f"--lr_scheduler_updates={flags.lr_scheduler_steps}"
+            f"--lr_scheduler_steps={flags.lr_scheduler_steps}u"
         )
     if "c_const" in names and flags.c_const != 1 and "pg_rho_const" not in names:
         lines.append(
@@ -276,6 +275,7 @@ def check_values(flags: Mapping[str, Any]) -> list[str]:
     What flags say together is not looked at: others may be added to them later. Nor is replay of a
     kind of the user's own: its keys are known to its module, which only a run imports.
     """
+    flags = modern(flags)
     unknown = [unknown_option(name) for name in flags if name not in Flags.model_fields]
     if unknown:
         return unknown
@@ -302,7 +302,7 @@ def check_values(flags: Mapping[str, Any]) -> list[str]:
 
 def _split(values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (values of the command line, values of multi_train's overrides file)."""
-    typed = dict(values)
+    typed = modern(values)
     path = typed.pop(OVERRIDES, None)
     # Their own readers take more than JSON, and say what is wrong with a text as it was typed.
     unread = {name: typed.pop(name) for name in OWN_READERS if name in typed}
@@ -330,6 +330,7 @@ def _read_overrides(path: str) -> dict[str, Any]:
     overrides = parse_json(read_text(path, what), what)
     if not isinstance(overrides, dict):
         raise ConfigError(f"{what} holds {shown(overrides)}, expected a mapping of flags.")
+    overrides = modern(overrides)
     unknown = sorted(set(overrides) - set(Flags.model_fields))
     if unknown:
         raise ConfigError(f"multi_train gives unknown options: {shown_text(', '.join(unknown))}")

@@ -51,7 +51,7 @@ _IMPALA: dict[str, Any] = {
     "environment_max_steps": 50_000_000,
     "lr_scheduler_steps": 50_000_000,
     "optimizer": "rmsprop_tf",
-    "rmsprop_eps": 0.01,
+    "optimizer_eps": 0.01,
     "lr": 6e-4,
     "lr_end_value": 0.0,
     "loss_reduction": "sum",
@@ -72,7 +72,7 @@ _VECTORS: dict[str, Any] = {
     "model": "mlp",
     "precision": "fp32",
     "learner_thread_count": 1,
-    "clip_rewards": False,
+    "reward_clipping_method": "none",
     "worker_count": 1,
     "envs_per_worker": 8,
     "noop_threshold": 0,
@@ -117,7 +117,7 @@ PRESETS: dict[str, Preset] = {
     "image": Preset(
         "images of any size that are not Atari's; what is used for them anyway",
         {
-            "clip_rewards": False,
+            "reward_clipping_method": "none",
             "noop_threshold": 0,
             "frames_stacked": 1,
             "skipped_frames": 1,
@@ -127,7 +127,7 @@ PRESETS: dict[str, Preset] = {
     # well; with raw ones each game is learned in units of its own, by PopArt (Hessel et al. 2019).
     "several-games": Preset(
         "one agent for several Atari games; the default for them",
-        {"clip_rewards": False},
+        {"reward_clipping_method": "none"},
     ),
     "cartpole": Preset("CartPole-v1, solved within minutes", {"env": "CartPole-v1"}),
     "impala-shallow": Preset(
@@ -147,7 +147,6 @@ PRESETS: dict[str, Preset] = {
                 {"type": "standard", "capacity": 50_000, "sample_ratio": 0.875},
             ],
             "use_replay_compression": True,
-            "use_kl_mask": True,
             "kl_mask_kind": "implied",
             "kl_div_threshold": 0.3,
             "entropy_on": "online",
@@ -169,9 +168,7 @@ PRESETS: dict[str, Preset] = {
             "replay_parameters": _half_queue_half(
                 type="standard", capacity=10_000, reservoir=True, per_game=False
             ),
-            "use_policy_cloning_loss": True,
             "policy_cloning_loss_weight": 0.01,
-            "use_value_cloning_loss": True,
             "value_cloning_loss_weight": 0.005,
         },
     ),
@@ -225,7 +222,7 @@ PRESETS: dict[str, Preset] = {
         {
             **_MUJOCO,
             "algorithm": "impact",
-            "impact_clip": 0.2,
+            "algorithm_kwargs": '{"surrogate_clip": 0.2}',
             "r_f_steps": 64,
             "batch_size": 4,
             # 2,048 steps, as many as PPO's usual rollout: twice as many, the paper's 16 batches,
@@ -251,7 +248,7 @@ PRESETS: dict[str, Preset] = {
         "Doom's screen, each action repeated for 4 ticks: docs/extra_worlds.md",
         {
             "env_kwargs": '{"frame_skip": 4}',
-            "clip_rewards": False,
+            "reward_clipping_method": "none",
             "frames_stacked": 4,
             "skipped_frames": 4,
             "noop_threshold": 0,
@@ -292,20 +289,17 @@ PRESETS: dict[str, Preset] = {
             "training_fill_in_factor": 0.2,
             "use_replay_compression": True,
             "optimizer": "rmsprop",
-            "rmsprop_eps": 0.01,
+            "optimizer_eps": 0.01,
             "lr": 8e-4,
             "lr_schedule": "polynomial",
-            "lr_schedule_power": 2.0,
             "lr_end_value": 1e-5,
-            "lr_scheduler_updates": 10_000,
+            "lr_scheduler_steps": "10000u",
             "loss_reduction": "sum",
             "gradient_clip_by_norm_threshold": 40.0,
             "entropy_loss_weight": 0.01,
             "value_loss_weight": 0.5,
             "vtrace_lambda": 1.0,
-            "use_policy_cloning_loss": True,
             "policy_cloning_loss_weight": 0.05,
-            "use_value_cloning_loss": True,
             "value_cloning_loss_weight": 0.005,
             "kl_mask_kind": "kl_pi_mu",
             "normalise_pixels": False,
@@ -325,7 +319,7 @@ PRESETS: dict[str, Preset] = {
         "protocol of Machado et al. 2018: sticky actions, all 18 actions, lost lives are ignored",
         {
             "repeat_action_probability": 0.25,
-            "full_action_space": True,
+            "action_set": "all",
             "episodic_life": False,
             "fire_reset": False,
             "max_episode_frames": 108_000,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ritornello.flags.group import FlagGroup, flag
-from ritornello.flags.kinds import Count, Fraction01, Number, ReplayParameters
+from ritornello.flags.kinds import Count, CountOrAuto, Fraction01, Number, ReplayParameters
 from ritornello.replay.discarding import DiscardingStrategy
 from ritornello.replay.registry import type_names
 
@@ -47,12 +47,11 @@ class ReplayFlags(FlagGroup, effect="learning"):
         "keep unrolls compressed in memory with LZ4: 20 to 50 times smaller on Atari, at the cost of processor time",
         effect="machine",
     )
-    lz4_compression_level: int = flag(
-        0, "compression level of LZ4; 0 is the fastest", ge=0, le=16, effect="machine"
-    )
-    caching: bool = flag(True, "compose batches in background threads ahead of the learner")
-    caching_threads: Count = flag(
-        1, "background threads that compose batches", le=64, effect="machine"
+    caching_threads: CountOrAuto = flag(
+        1,
+        "background threads that compose batches ahead of the learner; 0: the learner composes each itself",
+        le=64,
+        effect="machine",
     )
     cache_output_buffer_size: Annotated[
         int | Literal["auto"], Field(union_mode="left_to_right")

@@ -54,13 +54,7 @@ class WorkersFlags(FlagGroup):
     )
     ray_address: Text = flag(
         "",
-        "address of a Ray cluster that runs, as host:port of its head; this machine must be part of it. Empty: a private Ray on this machine, which ends with the run",
-        of_this_command=True,
-        effect="machine",
-    )
-    ray_insecure: bool = flag(
-        False,
-        "join a cluster at --ray_address that asks for no token: everybody who reaches its ports can run programs on its machines",
+        "address of a Ray cluster that runs, as host:port of its head; this machine must be part of it. Empty: a private Ray on this machine, which ends with the run. insecure:<host>:<port> joins a cluster that asks for no token: everybody who reaches its ports can run programs on its machines",
         of_this_command=True,
         effect="machine",
     )
@@ -72,10 +66,5 @@ class WorkersFlags(FlagGroup):
     worker_timeout: Annotated[float, Field(ge=0.0)] = flag(
         120.0,
         "seconds after which a worker (or inference server) that does nothing is reported with its Python stack, killed and replaced. Choose more than the slowest step of all its environments takes. While it starts, it has 5 times as long, and at least 600 s. Waiting for the learner does not count. 0: never",
-        effect="machine",
-    )
-    worker_niceness: Annotated[int, Field(ge=0, le=19)] = flag(
-        4,
-        "niceness of the workers: how far their priority is below that of the learner, and of every other program of the same terminal. At 19 they compute only while no other program does, which is a few per cent faster on a machine without other programs",
         effect="machine",
     )

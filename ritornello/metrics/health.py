@@ -91,7 +91,7 @@ RANGES: tuple[Range, ...] = (
         high=0.7,
         too_high="replay is too old for the present policy. Lower the capacity or the "
         "sample_ratio of '{buffer}' in --replay_parameters, lower --lr, or ignore steps that are "
-        "too far from the policy with --use_kl_mask=True",
+        "too far from the policy with --kl_mask_kind=implied",
     ),
     Range(
         "replay/*/masked_fraction",
@@ -118,14 +118,14 @@ RANGES: tuple[Range, ...] = (
         "vtrace/ess",
         low=0.4,
         too_low="a few steps decide each update. Use less or younger replay (--replay_parameters), "
-        "a lower --lr, or --use_kl_mask=True",
+        "a lower --lr, or --kl_mask_kind=implied",
     ),
     Range(
         "impact/ratio_clipped_fraction",
         high=0.6,
         too_high="the policy has left its target so far that most steps teach it nothing. Lower "
         "--lr, or use each unroll less often (`uses` or the capacity of the circular buffer in "
-        "--replay_parameters), or raise --impact_clip",
+        "--replay_parameters), or raise surrogate_clip in --algorithm_kwargs",
     ),
     Range(
         "value/explained_variance",
@@ -139,8 +139,9 @@ RANGES: tuple[Range, ...] = (
         high=1.0,
         too_high="the values promise more than clipped rewards can pay: they diverge. What is "
         "replayed and not played any more has nothing that contradicts them: let a few "
-        "environments go on playing it, or give CLEAR's losses, --use_value_cloning_loss=True and "
-        "--use_policy_cloning_loss=True. Else lower --lr, or replay less (--replay_parameters)",
+        "environments go on playing it, or give CLEAR's losses, "
+        "--value_cloning_loss_weight=0.005 and "
+        "--policy_cloning_loss_weight=0.01. Else lower --lr, or replay less (--replay_parameters)",
     ),
     Range(
         "grad/norm_before_clip",
@@ -164,10 +165,11 @@ RANGES: tuple[Range, ...] = (
         low=2e-4,
         high=9e5,
         too_low="sigma is at its lower bound: all value targets are equal. No reward was ever "
-        "found, or --clip_rewards removes it",
+        "found, or --reward_clipping_method removes it",
         too_high="sigma is at its upper bound: rewards are enormous, or the values of a game that "
-        "is only replayed diverge. Give --clip_rewards=True, or for the other case CLEAR's losses, "
-        "--use_value_cloning_loss=True and --use_policy_cloning_loss=True",
+        "is only replayed diverge. Give --reward_clipping_method=abs_one_sign, "
+        "or for the other case CLEAR's losses, "
+        "--value_cloning_loss_weight=0.005 and --policy_cloning_loss_weight=0.01",
     ),
     Range(
         "lag/mean_updates",

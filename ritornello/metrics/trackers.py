@@ -15,6 +15,7 @@ import importlib
 import importlib.util
 import json
 import logging
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ from ritornello.core.project import install_extra
 from ritornello.core.run_layout import FLAGS
 from ritornello.metrics.record import Record
 
-PROJECT = "actor-critic"  # unless --tracker_project says otherwise
+PROJECT = "ritornello"  # unless `project_variable` of the environment says otherwise
 IDS = "trackers.json"
 MAX_BATCH = 100  # parameters that MLflow takes at once
 MAX_PARAM = 500  # characters of a parameter, in every version of MLflow
@@ -50,6 +51,7 @@ class TrackerSink(ABC):
 
     package: ClassVar[str]  # what is imported
     title: ClassVar[str]
+    project_variable: ClassVar[str]  # of the environment: the project that collects runs
 
     def __init__(self, folder: Path) -> None:
         """Send nothing and import nothing yet.
@@ -68,7 +70,7 @@ class TrackerSink(ABC):
         """Send a record; before the first one, announce the run."""
         if self._run is None:
             flags = _read_object(self._folder / FLAGS)
-            self._run = self._begin(str(flags.get("tracker_project") or PROJECT), flags)
+            self._run = self._begin(os.environ.get(self.project_variable, PROJECT), flags)
         self._send(record)
 
     def episode(self, end: EpisodeEnd, at: Record) -> None:  # noqa: B027
@@ -116,6 +118,7 @@ class WandbSink(TrackerSink):
     """Weights & Biases. Nobody is asked for a key: `wandb login` comes before the training."""
 
     package, title = "wandb", "Weights & Biases"
+    project_variable = "WANDB_PROJECT"
 
     def _begin(self, project: str, flags: Mapping[str, Any]) -> Any:
         wandb = importlib.import_module("wandb")
@@ -166,6 +169,7 @@ class MlflowSink(TrackerSink):
     """MLflow: the server of MLFLOW_TRACKING_URI, or what MLflow takes without that."""
 
     package, title = "mlflow", "MLflow"
+    project_variable = "MLFLOW_EXPERIMENT_NAME"
 
     def _begin(self, project: str, flags: Mapping[str, Any]) -> Any:
         # The client only: MLflow's other interface notes the user, the host and the source.
@@ -207,6 +211,7 @@ class TrackioSink(TrackerSink):
     """Trackio: a local database that `trackio show` draws, or the Space of TRACKIO_SPACE_ID."""
 
     package, title = "trackio", "Trackio"
+    project_variable = "TRACKIO_PROJECT"
 
     def _begin(self, project: str, flags: Mapping[str, Any]) -> Any:
         trackio = importlib.import_module("trackio")

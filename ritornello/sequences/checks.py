@@ -31,15 +31,14 @@ DECIDED_HERE = {
     "op_mode": "a run is trained, resumed or tested as the sequence says",
     "results_dir": "runs are written into the sequence's folder (multi_train.py --results_dir)",
     "run_name": "runs are named after their group in the sequence",
-    "agent_count": "give multi_train.py --at_once, or the sequence at_once",
-    "agent_number": "runs at the same time are numbered by multi_train.py",
+    "machine_share": "give multi_train.py --at_once, or the sequence at_once",
     "flags_file": "write those flags under `base` of the sequence",
     "multi_train_overrides": "it is how the flags of the sequence reach a run",
 }
 # These may be typed, but never come from a file, nor are they kept in one.
 ONLY_TYPED = (
     *("trust_env_module", "debug_faults", "new_run_folder"),
-    *("ray_address", "ray_insecure"),
+    "ray_address",
 )
 
 

@@ -299,7 +299,7 @@ def command(folder: SequenceFolder, run: RunState, slot: int = 0) -> list[str]:
     else:
         line += ["--op_mode=train"]
     if folder.at_once > 1 and not is_test(run.flags):
-        line += [f"--agent_count={folder.at_once}", f"--agent_number={slot}"]
+        line.append(f"--machine_share={slot}/{folder.at_once}")
     return [
         *line,
         f"--results_dir={path}",

@@ -8,7 +8,6 @@ import torch
 
 from ritornello.agent import machine
 from ritornello.core.errors import ConfigError
-from tests.agent.runs import make_blueprint
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 
@@ -213,9 +212,3 @@ def test_where_there_are_no_groups_of_sessions_niceness_has_to_do(monkeypatch, b
     monkeypatch.setattr("builtins.open", refuse)
     machine.go_to_background()
     assert asked == [0, added]
-
-
-def test_workers_give_way_as_much_as_the_flag_says():
-    """The rest is the kernel's."""
-    workers = make_blueprint(worker_niceness=11).workers()
-    assert {worker.niceness for worker in workers} == {11}

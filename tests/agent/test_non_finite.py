@@ -132,8 +132,8 @@ def linear_learner():
 @pytest.mark.parametrize(
     ("field", "value", "culprit", "advice"),
     [
-        ("reward", 1e25, "reward", "--clip_rewards=True"),
-        ("reward", -3e38, "reward", "--clip_rewards=True"),
+        ("reward", 1e25, "reward", "--reward_clipping_method=abs_one_sign"),
+        ("reward", -3e38, "reward", "--reward_clipping_method=abs_one_sign"),
         ("obs", 1e30, "observation", "scale observations"),
     ],
 )

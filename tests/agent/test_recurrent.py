@@ -216,7 +216,7 @@ def test_a_model_that_remembers_sees_what_came_before_unless_one_says_otherwise(
     ("argv", "message"),
     [
         (["--lstm_size=0"], "lstm_size"),
-        (["--model=attention", "--lstm_layers=2"], "lstm_layers=2 must be 1"),
+        (["--model=attention", "--use_lstm=2"], "use_lstm=2 must be True"),
         (["--burn_in_steps=4"], "--use_lstm=True or --model=attention"),
         (["--use_last_action=perhaps"], "use_last_action"),
     ],

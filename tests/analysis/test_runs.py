@@ -50,7 +50,6 @@ def test_seeds_of_one_configuration_are_one_whatever_their_folders_are_called(tm
         ("evaluation_films", 0, 1),
         ("max_worker_restarts", 10, 3),
         ("worker_timeout", 120.0, 0.0),
-        ("worker_niceness", 4, 19),
         ("max_bad_updates", 10, 100),
         ("device", "cpu", "cuda"),
         ("preset", None, "sticky"),

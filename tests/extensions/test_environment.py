@@ -123,7 +123,11 @@ def test_images_and_vectors_have_families_of_their_own():
     assert family_of("CartPole-v1") == "vector"
     assert family_of("nowhere-v0") == "vector", "told later, with all that is wrong"
     flags = prepare([f"--env={LIGHT}", f"--env_kwargs={SMALL}"]).blueprint.flags
-    assert (flags.frames_stacked, flags.skipped_frames, flags.clip_rewards) == (1, 1, False)
+    assert (flags.frames_stacked, flags.skipped_frames, flags.reward_clipping_method) == (
+        1,
+        1,
+        "none",
+    )
 
 
 # --- arguments -----------------------------------------------------------------------------------

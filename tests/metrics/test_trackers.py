@@ -21,10 +21,12 @@ SECOND = Record(agent_steps=200, frames=800, updates=9, values={"popart/mu_ALE*x
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+    for name in ("WANDB_PROJECT", "MLFLOW_EXPERIMENT_NAME", "TRACKIO_PROJECT"):
+        monkeypatch.setenv(name, "mine")
     path = tmp_path / "CartPole-v1_1"
     path.mkdir()
-    (path / "flags.json").write_text(json.dumps({**FLAGS, "tracker_project": "mine"}))
+    (path / "flags.json").write_text(json.dumps(FLAGS))
     return path
 
 
@@ -138,7 +140,7 @@ def test_mlflow_gets_parameters_and_metrics_with_names_that_it_takes(folder, cal
     used(MlflowSink(folder))
     assert calls[:3] == [("asked", "mine"), ("experiment", "mine"), ("run", "7", "CartPole-v1_1")]
     params = [call for call in calls if call[0] == "batch" and call[3]]
-    assert [len(call[3]) for call in params] == [3, 1]
+    assert [len(call[3]) for call in params] == [3]
     assert ("replay_parameters", '[{"type": "queue"}]') in params[0][3]
     metrics = [call[2] for call in calls if call[0] == "batch" and call[2]]
     assert {(name, value, step) for name, value, _, step in metrics[0]} >= {

@@ -1,0 +1,165 @@
+"""Flags of earlier versions, in saved runs and old command lines: today's form of them.
+
+Two flags that said one thing became one. Those that nobody had a use for are passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+# Passed over: what they said is fixed now.
+GONE = frozenset(
+    {
+        *("lz4_compression_level", "popart_sigma_min", "popart_sigma_max", "learner_timeout"),
+        *("worker_niceness", "lr_schedule_power", "tracker_project", "auto_restart"),
+    }
+)
+
+
+def modern(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flags of one source in today's form.
+
+    Args:
+      values: flag -> value, read or as text.
+    """
+    flags = {name: value for name, value in values.items() if name not in GONE}
+    for name, convert in CONVERTED.items():
+        if name in flags:
+            convert(flags, flags.pop(name))
+    return flags
+
+
+def is_earlier(name: str) -> bool:
+    """Whether a name was a flag once, and is none now."""
+    return name in GONE or name in CONVERTED
+
+
+def _is_on(value: Any) -> bool:
+    return str(value).lower() in ("true", "1", "yes", "on", "t", "y")
+
+
+def _switch(flag: str, off: Any, on: Any) -> Callable[[dict[str, Any], Any], None]:
+    """Return the conversion of a switch: off or on is a value of `flag` now, if it is on by any."""
+
+    def convert(flags: dict[str, Any], value: Any) -> None:
+        if not _is_on(value):
+            flags[flag] = off
+        else:
+            flags.setdefault(flag, on)
+
+    return convert
+
+
+def _only_off(flag: str, off: Any) -> Callable[[dict[str, Any], Any], None]:
+    """Return the conversion of a switch that is on by default: off is a value of `flag` now."""
+
+    def convert(flags: dict[str, Any], value: Any) -> None:
+        if not _is_on(value):
+            flags[flag] = off
+
+    return convert
+
+
+def _only_on(flag: str, on: Any) -> Callable[[dict[str, Any], Any], None]:
+    """Return the conversion of a switch that is off by default: on is a value of `flag` now."""
+
+    def convert(flags: dict[str, Any], value: Any) -> None:
+        if _is_on(value):
+            flags[flag] = on
+
+    return convert
+
+
+def _of_optimiser(flag: str, optimiser: str) -> Callable[[dict[str, Any], Any], None]:
+    """Return the conversion of a constant that each optimiser had a flag of its own for."""
+
+    def convert(flags: dict[str, Any], value: Any) -> None:
+        if str(flags.get("optimizer", "adam")).startswith(optimiser):
+            flags.setdefault(flag, value)
+
+    return convert
+
+
+def _betas(flags: dict[str, Any], value: Any) -> None:
+    if str(flags.get("optimizer", "adam")) == "adam":
+        flags["optimizer_decay"] = f"{value},{flags.pop('adam_beta2', 0.999)}"
+
+
+def _layers(flags: dict[str, Any], value: Any) -> None:
+    if _is_on(flags.get("use_lstm", True)) and str(value) != "1":
+        flags["use_lstm"] = value
+
+
+def _argument(field: str, default: str) -> Callable[[dict[str, Any], Any], None]:
+    """Return the conversion of what few use to an argument of the algorithm."""
+
+    def convert(flags: dict[str, Any], value: Any) -> None:
+        if str(value) in (default, "None", "none", "auto"):
+            return  # a saved run has it, whether its algorithm knows it or not
+        known = flags.get("algorithm_kwargs") or {}
+        arguments = json.loads(known) if isinstance(known, str) else dict(known)
+        arguments[field] = json.loads(value) if _is_number(value) else value
+        flags["algorithm_kwargs"] = json.dumps(arguments)
+
+    return convert
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return isinstance(value, str)
+
+
+def _updates(flags: dict[str, Any], value: Any) -> None:
+    if str(value) != "0":
+        flags["lr_scheduler_steps"] = f"{value}u"
+
+
+def _share(flags: dict[str, Any], value: Any) -> None:
+    if str(value) != "1":
+        flags["machine_share"] = f"{flags.pop('agent_number', 0)}/{value}"
+
+
+def _cuda_graph(flags: dict[str, Any], value: Any) -> None:
+    if not _is_on(flags.get("compile", False)):
+        flags["compile"] = "auto" if _is_on(value) else False
+
+
+def _insecure(flags: dict[str, Any], value: Any) -> None:
+    if _is_on(value) and flags.get("ray_address"):
+        flags["ray_address"] = f"insecure:{flags['ray_address']}"
+
+
+# Earlier flag -> what puts its value into today's flags. In this order.
+CONVERTED: dict[str, Callable[[dict[str, Any], Any], None]] = {
+    "clip_rewards": _switch("reward_clipping_method", "none", "abs_one_sign"),
+    "use_kl_mask": _switch("kl_mask_kind", "none", "implied"),
+    "use_policy_cloning_loss": _switch("policy_cloning_loss_weight", 0.0, 0.01),
+    "use_value_cloning_loss": _switch("value_cloning_loss_weight", 0.0, 0.005),
+    "clamp_last_reward": _only_off("use_last_reward", "raw"),
+    "full_action_space": _only_on("action_set", "all"),
+    "basic_verbose": _only_off("console", "messages"),
+    "caching": _only_off("caching_threads", 0),
+    "lstm_layers": _layers,
+    "rmsprop_eps": _of_optimiser("optimizer_eps", "rmsprop"),
+    "adam_eps": _of_optimiser("optimizer_eps", "adam"),
+    "rmsprop_alpha": _of_optimiser("optimizer_decay", "rmsprop"),
+    "adam_beta1": _betas,
+    "adam_beta2": lambda flags, value: None,
+    "lr_scheduler_updates": _updates,
+    "agent_count": _share,
+    "agent_number": lambda flags, value: None,
+    "policy_gradient_loss_weight": _argument("policy_cost", "1.0"),
+    "entropy_end_share": _argument("entropy_end_share", "1.0"),
+    "advantage_lambda": _argument("advantage_lambda", ""),
+    "impact_clip": _argument("surrogate_clip", "0.3"),
+    "impact_rho": _argument("ratio_bar", "2.0"),
+    "impact_target_period": _argument("target_period", ""),
+    "impact_values": _argument("value_source", "target"),
+    "cuda_graph": _cuda_graph,
+    "ray_insecure": _insecure,
+}
