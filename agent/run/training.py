@@ -35,6 +35,7 @@ from ritornello.core.project import as_typed
 from ritornello.core.spec import game_name
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
+from ritornello.flags.earlier import GONE, modern
 from ritornello.flags.options import Flags
 from ritornello.flags.parsing import remarks
 from ritornello.metrics.charts import draw_run
@@ -297,6 +298,10 @@ def _log_start(
             "resuming %s at %s agent steps",
             as_typed(checkpoint.path), f"{checkpoint.agent_steps:,}",
         )  # fmt: skip
+        gone = sorted(modern(checkpoint.state["flags"]).keys() - Flags.model_fields.keys())
+        gone += sorted(GONE & checkpoint.state["flags"].keys())
+        if gone:
+            log.info("flags of an earlier version are passed over: %s", ", ".join(gone))
     log.info(
         "starting workers; learning begins when replay is %.0f %% full. Ctrl-C saves and exits",
         100 * flags.training_fill_in_factor,

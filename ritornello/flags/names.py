@@ -16,12 +16,12 @@ from ritornello.flags.earlier import is_earlier
 from ritornello.flags.former_names import ALIASES, HINTS
 from ritornello.flags.group import other_name
 from ritornello.flags.options import Flags
+from ritornello.flags.parts import REPLAY
 from ritornello.flags.problems import listed
 
 # --resume=<run>, --test=<run>: the value of --op_mode; the run is that of --load_model_url.
 COMMANDS = {"resume": "train_w_load", "test": "test"}
 OVERRIDES = "multi_train_overrides"  # how multi_train.py hands over the flags of a sequence
-REPLAY = "replay_parameters"
 # Words that are commands elsewhere.
 _WORDS = {
     "train": "no word: training is what main.py does",
