@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,8 +19,6 @@ from ritornello.agent.acting.dealing import deal_tasks
 from ritornello.agent.acting.inference_server import ServerConfig
 from ritornello.agent.acting.worker import WorkerConfig
 from ritornello.agent.algorithms.base import FLAG_OF_FIELD, Algorithm, make_config
-from ritornello.agent.cluster.gateway import GatewayConfig
-from ritornello.agent.cluster.ray_cluster import RayCluster, RaySettings, check_ray, python_paths
 from ritornello.agent.learners.place import ALONE_HERE, Place
 from ritornello.agent.learning.layer_gradients import every
 from ritornello.agent.learning.learner import Learner
@@ -48,6 +47,9 @@ from ritornello.replay.several_games import split_by_task
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_of
 from ritornello.wrappers.registry import choose_backend, make_env_spec
+
+if TYPE_CHECKING:
+    from ritornello.agent.cluster.gateway import GatewayConfig
 
 WORKER_NICENESS = 4  # how far the priority of workers is below that of the learner
 
@@ -254,6 +256,8 @@ class Blueprint:
         if flags.op_mode != "test":  # made again later; here only to refuse
             make_algorithm(flags), optimiser_config(flags)
             if flags.multiprocessing_backend == "ray":
+                from ritornello.agent.cluster.ray_cluster import check_ray
+
                 check_ray()
         config = env_config(flags)
         choose_backend(config, restorable=flags.reproducible and flags.op_mode != "test")
@@ -354,6 +358,9 @@ class Blueprint:
         Args:
           life: workers of different lives play different games.
         """
+        from ritornello.agent.cluster.gateway import GatewayConfig
+        from ritornello.agent.cluster.ray_cluster import RayCluster, RaySettings, python_paths
+
         flags, nbytes = self.flags, self.acting_weights.nbytes
         settings = RaySettings(
             flags.cluster_address,

@@ -12,13 +12,12 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ritornello.agent.assembly import Blueprint, env_config, model_of_shapes
-from ritornello.agent.cluster.ray_cluster import check_ray, workers_that_fit
 from ritornello.agent.learners.place import ALONE_HERE, Place
+from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator, join
-from ritornello.agent.run.live_page import check_live_page, live_page
 from ritornello.agent.run.memory_check import check_memory
 from ritornello.agent.run.resume_checks import check_session
 from ritornello.agent.run.several_checks import check_several, check_several_resume
@@ -26,7 +25,6 @@ from ritornello.agent.run.training import Ending, train
 from ritornello.agent.run.warm_start import WarmStart, keep_actions, warm_start
 from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.agent.stored.checkpoint_folder import run_of
-from ritornello.agent.stored.hub import Repository, fetch, is_on_hub
 from ritornello.agent.stored.model_file import (
     ShippedModel,
     check_weights,
@@ -35,11 +33,6 @@ from ritornello.agent.stored.model_file import (
     load_model,
 )
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.agent.testing.evaluation import evaluation_blueprint
-from ritornello.agent.testing.evaluator import UnfinishedError, evaluate, evaluate_all
-from ritornello.agent.testing.score_table import SCORES, Report
-from ritornello.agent.testing.whole_games import check_can_be_shown
-from ritornello.agent.torchbeast import is_saved_by_torchbeast
 from ritornello.core import faults
 from ritornello.core.command_line import printable, tell
 from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault
@@ -52,9 +45,11 @@ from ritornello.flags.earlier import modern
 from ritornello.flags.names import named_values
 from ritornello.flags.options import Flags, unset_schedule_steps
 from ritornello.flags.parsing import parse
-from ritornello.metrics.trackers import TRACKERS, check_installed
 from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.registry import gym_spec, make_env_spec
+
+if TYPE_CHECKING:
+    from ritornello.agent.testing.score_table import Report
 
 LEARNER_TIMEOUT_S = 60.0  # the run ends if one of several learners does not answer for so long
 
@@ -126,14 +121,27 @@ def _resolve(
         check_weights(checkpoint, shapes)
         checkpoint = check_session(checkpoint, blueprint)
         check_several_resume(checkpoint, flags, coordinator.place)
+    _check_before(blueprint, shapes, None if begins else checkpoint, envs)
+    return Session(blueprint, checkpoint, list(argv), start, envs, coordinator)
+
+
+def _check_before(
+    blueprint: Blueprint, shapes: ActorCritic, resumed: Checkpoint | None, envs: Sequence[str]
+) -> None:
+    """Raise ConfigError if a test cannot be shown, or a training has no room, limit or rules."""
+    flags = blueprint.flags
     if flags.op_mode == "test" and flags.render:
+        from ritornello.agent.testing.whole_games import check_can_be_shown
+
         check_can_be_shown(blueprint, envs[0])
     if flags.op_mode != "test":
         check_memory(blueprint, shapes)
-        _check_limits(flags, None if begins else checkpoint)
+        _check_limits(flags, resumed)
         blueprint.workers()  # raises ConfigError if a game would get no environment
-        evaluation_blueprint(blueprint)  # and if there are no such rules
-    return Session(blueprint, checkpoint, list(argv), start, envs, coordinator)
+        if flags.evaluation_preset:
+            from ritornello.agent.testing.evaluation import evaluation_blueprint
+
+            evaluation_blueprint(blueprint)  # and if there are no such rules
 
 
 def _workers_that_fit(flags: Flags) -> int | None:
@@ -144,13 +152,17 @@ def _workers_that_fit(flags: Flags) -> int | None:
     """
     if flags.op_mode == "test" or not flags.ray_address or flags.worker_count:
         return None
+    from ritornello.agent.cluster.ray_cluster import check_ray, workers_that_fit
+
     check_ray()
     return workers_that_fit(flags.cluster_address, is_insecure=flags.is_insecure)
 
 
 def _load(url: str) -> Checkpoint:
     """Load what `--load_model_url` names: a run, a checkpoint, a model folder, one on the hub."""
-    if is_on_hub(url):
+    if url.startswith("hf:"):
+        from ritornello.agent.stored.hub import Repository, fetch
+
         repository = Repository.parse(url)
         return load_model(fetch(repository), repository.label)
     folder = find_model_folder(url)
@@ -162,6 +174,8 @@ def _load(url: str) -> Checkpoint:
                 f"{url} is a run of the older elite-replay platform, whose weights cannot be "
                 "taken over: train anew (docs/migration.md tells how to write its flags)."
             ) from error
+        from ritornello.agent.torchbeast import is_saved_by_torchbeast
+
         if is_saved_by_torchbeast(Path(url)):
             raise CheckpointError(
                 f"{url} is a checkpoint of TorchBeast. Make it a model folder first: "
@@ -214,9 +228,14 @@ def _with_schedule_of(checkpoint: Checkpoint, flags: Flags, argv: Sequence[str])
 
 def _check_limits(flags: Flags, checkpoint: Checkpoint | None) -> None:
     if flags.live:
+        from ritornello.agent.run.live_page import check_live_page
+
         check_live_page()
-    for name in TRACKERS.keys() & flags.sink.split(","):
-        check_installed(name, name)
+    if flags.sink:
+        from ritornello.metrics.trackers import TRACKERS, check_installed
+
+        for name in TRACKERS.keys() & flags.sink.split(","):
+            check_installed(name, name)
     if checkpoint is None:
         return  # a new run: it begins to count at zero
     done = checkpoint.agent_steps
@@ -266,8 +285,11 @@ class Session:
         """
         faults.load_text(self.blueprint.flags.debug_faults)
         flags = self.blueprint.flags
-        serves = flags.live and self.blueprint.place.speaks
-        page = live_page(flags.results_dir) if serves else contextlib.nullcontext()
+        page: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+        if flags.live and self.blueprint.place.speaks:
+            from ritornello.agent.run.live_page import live_page
+
+            page = live_page(flags.results_dir)
         with stop.answered_by(Answer.NOTE), page:
             folder = None if self.start else self._own_folder()
             try:
@@ -298,6 +320,8 @@ class Session:
           UnfinishedError: if the test could not go on, or its games could not be written.
           KeyboardInterrupt: if the user interrupted before the first game was over.
         """
+        from ritornello.agent.testing.evaluator import evaluate, evaluate_all
+
         assert self.checkpoint is not None
         output = self._test_folder()
         warden = Warden()
@@ -316,6 +340,9 @@ class Session:
         return folder_of(self.checkpoint, self.blueprint.flags.results_dir)
 
     def _test(self) -> int:
+        from ritornello.agent.testing.evaluator import UnfinishedError
+        from ritornello.agent.testing.score_table import SCORES
+
         flags = self.blueprint.flags
         try:
             reports = self.test(tell if flags.console else lambda text: None)

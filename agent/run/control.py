@@ -38,8 +38,8 @@ from ritornello.agent.run.control_file import (
     content_of,
     read_command,
 )
-from ritornello.agent.run.evaluating import NoEvaluating
 from ritornello.agent.run.experience import Experience
+from ritornello.agent.run.no_evaluation import NoEvaluating
 from ritornello.agent.run.saving import Saving
 from ritornello.agent.run.tally import Tally
 from ritornello.agent.stored.checkpoint import Checkpoint

@@ -1,6 +1,6 @@
 """Evaluation during training: when it is due, who plays it, and what comes of it.
 
-The trainer has one of three (`agent.run.following.make_evaluating`), and lets it look after every
+The trainer has one of three (`agent.run.no_evaluation.make_evaluating`), and asks it after each
 update:
 
 * `NoEvaluating`: none is wanted.
@@ -24,7 +24,7 @@ from typing import Any
 from torch import nn
 
 from ritornello.agent.assembly import Blueprint
-from ritornello.agent.pools.worker_pool import ProcessRow
+from ritornello.agent.run.no_evaluation import NoEvaluating
 from ritornello.agent.run.status_files import StatusFiles
 from ritornello.agent.stored.best_evaluated import mend
 from ritornello.agent.testing.evaluation import (
@@ -43,43 +43,6 @@ from ritornello.metrics.text import short
 log = logging.getLogger(__name__)
 
 Facts = Callable[[], dict[str, Any]]
-
-
-class NoEvaluating:
-    """Evaluates nothing, and is what the others are: what the trainer knows of them."""
-
-    is_on = False  # whether it ever evaluates
-
-    def look(self, updates: int, agent_steps: int, model: nn.Module) -> None:
-        """Do what is due. Called after each update, and at other times as well, often.
-
-        Args:
-          updates: that the weights have.
-          agent_steps: of the run so far.
-          model: the learner's; it is only read.
-        """
-
-    def finish(self, updates: int, agent_steps: int, model: nn.Module) -> None:
-        """Play to its end what is due, unless the user wants to stop; arguments as for `look`."""
-
-    def request(self) -> str:
-        """Wish for an evaluation now, besides those that fall due; return what becomes of it."""
-        return "refused: this run plays no test games; --evaluate_every_steps lets it"
-
-    def values(self) -> dict[str, float]:
-        """Return the metrics that are new since the last call."""
-        return {}
-
-    def rows(self) -> list[ProcessRow]:
-        """Return a row for the process that plays, if there is one."""
-        return []
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint must hold of it; {} if nothing."""
-        return {}
-
-    def close(self) -> None:
-        """End what runs, and leave nothing behind. May be called twice."""
 
 
 class Scheduled(NoEvaluating):

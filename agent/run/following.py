@@ -12,9 +12,7 @@ import contextlib
 import logging
 import multiprocessing
 import time
-from collections.abc import Mapping
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -22,8 +20,7 @@ from torch import nn
 from ritornello.agent.assembly import Blueprint
 from ritornello.agent.pools.supervision import State, Supervised, let_leave
 from ritornello.agent.pools.worker_pool import ProcessRow
-from ritornello.agent.run.evaluating import InTurn, NoEvaluating, Scheduled
-from ritornello.agent.run.status_files import StatusFiles
+from ritornello.agent.run.evaluating import Scheduled
 from ritornello.agent.testing.evaluation import (
     Done,
     Order,
@@ -226,20 +223,3 @@ class Following(Scheduled):
         if self._pipe is not None:
             self._pipe.close()
             self._pipe = None
-
-
-def make_evaluating(
-    blueprint: Blueprint,
-    folder: Path,
-    files: StatusFiles | None,
-    *,
-    state: Mapping[str, Any] | None,
-    **more: Any,
-) -> NoEvaluating:
-    """Return what evaluates as the flags ask for; arguments as for `Scheduled`."""
-    flags = blueprint.flags
-    if not flags.evaluate_every_steps or not blueprint.place.speaks:  # one of several learners does
-        return NoEvaluating()
-    if flags.reproducible:
-        return InTurn(blueprint, folder, files, state=state, **more)
-    return Following(blueprint, folder, files, state=None, **more)

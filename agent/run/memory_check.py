@@ -17,7 +17,6 @@ import numpy as np
 import psutil
 
 from ritornello.agent.assembly import Blueprint, buffer_configs
-from ritornello.agent.cluster.gateway_pool import ring_slots
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.run.threaded import MAX_CACHE_DEPTH
 from ritornello.core.errors import ConfigError
@@ -92,6 +91,8 @@ def memory_needs(blueprint: Blueprint, model: ActorCritic) -> list[Need]:
     ]
     if has_gateway:
         nbytes = GATEWAY_BYTES + RAY_BYTES * (not flags.ray_address)
+        from ritornello.agent.cluster.gateway_pool import ring_slots
+
         slots = ring_slots(choices.worker_count)
         needs += [
             Need("the gateway to the cluster", nbytes),

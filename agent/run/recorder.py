@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ritornello.agent.pools.worker_pool import HasProcesses, ProcessRow
-from ritornello.agent.run.evaluating import NoEvaluating
 from ritornello.agent.run.experience import Experience, WorkerReport
+from ritornello.agent.run.no_evaluation import NoEvaluating
 from ritornello.agent.run.status import RunStatus
 from ritornello.agent.run.tally import Tally
 from ritornello.metrics.energy import EnergyBook

@@ -22,7 +22,6 @@ from ritornello.flags.parts import SINKS
 from ritornello.metrics.console import ConsoleSink
 from ritornello.metrics.output_thread import BackgroundSink, OutputThread
 from ritornello.metrics.sinks import JsonLinesSink, Sink, Tee, TensorBoardSink, TextFilesSink
-from ritornello.metrics.trackers import TrackerSink
 from ritornello.metrics.view import Goal
 
 SILENT = logging.CRITICAL + 1  # above every message
@@ -118,10 +117,10 @@ class Reporting:
     def _own_sink(self, name: str) -> Sink:
         """Return a sink that a flag names, on a thread of its own: what hangs there waits alone."""
         sink: Sink = SINKS.find(name)(self._folder.path)
-        title = sink.title if isinstance(sink, TrackerSink) else f"the sink {name}"
-        thread = OutputThread(title, OWN_CAPACITY)
+        title = getattr(sink, "title", None)  # of a tracker, which never gives up
+        thread = OutputThread(title or f"the sink {name}", OWN_CAPACITY)
         self._own.append(thread)
-        return BackgroundSink(sink, thread, gives_up=not isinstance(sink, TrackerSink))
+        return BackgroundSink(sink, thread, gives_up=title is None)
 
     def flush(self) -> bool:
         """Bring all that was reported to the disk; return whether it is there, within seconds."""

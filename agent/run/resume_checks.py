@@ -22,7 +22,6 @@ from ritornello.agent.assembly import Blueprint
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.agent.stored.model_file import ShippedModel
-from ritornello.agent.testing.score_table import WRITTEN_BY_TESTS
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.core.saved_state import restoring
@@ -105,6 +104,8 @@ def _all_below(run: Path) -> Iterator[Path]:
 
 
 def _written_by_tests(home: Path) -> Iterator[Path]:
+    from ritornello.agent.testing.score_table import WRITTEN_BY_TESTS
+
     for path in home.iterdir():
         if any(fnmatch(path.name.lower(), pattern) for pattern in WRITTEN_BY_TESTS):
             yield path

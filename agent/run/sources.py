@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ritornello.agent.assembly import Blueprint
-from ritornello.agent.cluster.gateway_pool import GatewayPool
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.learning.scorer import Scorer
 from ritornello.agent.pools.pool import ProcessPool
@@ -79,4 +78,6 @@ def _process_pool(blueprint: Blueprint, board: WeightBoard, life: int) -> Worker
 
 
 def _gateway_pool(blueprint: Blueprint, board: WeightBoard, life: int) -> WorkerPool:
+    from ritornello.agent.cluster.gateway_pool import GatewayPool
+
     return GatewayPool(blueprint.gateway(life=life), board)

@@ -26,7 +26,7 @@ from ritornello.agent.learning.bad_updates import BadUpdates
 from ritornello.agent.run.control import control_of
 from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator
 from ritornello.agent.run.experience import Moment
-from ritornello.agent.run.following import make_evaluating
+from ritornello.agent.run.no_evaluation import make_evaluating
 from ritornello.agent.run.recorder import Recorder
 from ritornello.agent.run.saving import Saving
 from ritornello.agent.run.several_checks import kind_of

@@ -38,7 +38,6 @@ from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
 from ritornello.flags.earlier import GONE, modern
 from ritornello.flags.options import Flags
 from ritornello.flags.parsing import remarks
-from ritornello.metrics.charts import draw_run
 from ritornello.wrappers.start_line import describe
 
 # Why a session ended.
@@ -216,6 +215,8 @@ def _finish(summary: Summary, folder: RunFolder, flags: Flags, stop: StopSignals
     folder.write_summary(asdict(summary))
     status = summary.status
     if flags.charts:
+        from ritornello.metrics.charts import draw_run
+
         log.info("drawing the charts; Ctrl-C leaves without them")
         try:
             with stop.answered_by(Answer.RAISE):

@@ -19,7 +19,8 @@ import torch
 from ritornello.agent.acting.acting_model import FlatWeights
 from ritornello.agent.run import following
 from ritornello.agent.run.evaluating import InTurn
-from ritornello.agent.run.following import MAX_FAILURES, Following, make_evaluating
+from ritornello.agent.run.following import MAX_FAILURES, Following
+from ritornello.agent.run.no_evaluation import make_evaluating
 from ritornello.agent.stored.best_evaluated import BEST, keep, mend, set_later_aside
 from ritornello.agent.stored.model_file import load_model
 from ritornello.agent.testing import evaluation

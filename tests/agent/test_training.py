@@ -37,7 +37,7 @@ def finish(folder, monkeypatch, draw):
         assert json.loads(folder.summary_file.read_text())["reason"] == "steps"
         return draw(path)
 
-    monkeypatch.setattr(training, "draw_run", drawn)
+    monkeypatch.setattr("ritornello.metrics.charts.draw_run", drawn)
     flags = make_blueprint(charts=True).flags
     with stop.answered_by(Answer.NOTE):
         status = training._finish(SUMMARY, folder, flags, stop)
