@@ -269,15 +269,15 @@ class Checker:
         self.updates = int(tally["updates"])
         unrolls = int(checkpoint.state["replay"]["counters"]["next_id"])
         counters = (int(tally["agent_steps"]), int(tally["games"]["count"]), unrolls)
-        counters = self._saved.get(self.updates, [])
-        for one in counters:
+        saved = self._saved.get(self.updates, [])
+        for one in saved:
             if counters == (one.steps, one.games, one.items):
                 self._saved = {n: b for n, b in self._saved.items() if n < self.updates}
                 self._saved[self.updates] = [one]
                 self.counters = one.copy()
                 break
         else:
-            expected = [(one.steps, one.games, one.items) for one in counters]
+            expected = [(one.steps, one.games, one.items) for one in saved]
             self.fail("resumes", f"{checkpoint.path.name} has {counters} steps, games, "
                       f"unrolls, expected one of {expected}")  # fmt: skip
             raise Violation("resumes")
