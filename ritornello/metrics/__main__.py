@@ -11,7 +11,7 @@ from ritornello.metrics.record import METRICS
 
 INTRODUCTION = """# Metrics
 
-Generated from `metrics/metrics.csv` and `metrics/health.py` by `make docs`; do not edit.
+Generated from `metrics/metrics.csv` and `metrics/health.csv` by `make docs`; do not edit.
 
 Every line of `metrics.jsonl` in a run's folder holds the counters `agent_steps`, `frames`,
 `updates`, `episodes`, `wall_s` and the `values` below, measured since the line before. A value that

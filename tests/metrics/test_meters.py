@@ -1,15 +1,7 @@
 from __future__ import annotations
 
-import statistics
-
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from ritornello.core.episode import EpisodeEnd
-from ritornello.metrics.meters import EpisodeMeter, Mean, MeanByName, Rate, WindowMean
-
-NUMBERS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
+from ritornello.metrics.meters import EpisodeMeter, Rate
 
 
 class Clock:
@@ -17,34 +9,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@given(NUMBERS, st.integers(1, 10))
-def test_meters_agree_with_plain_statistics(values, size):
-    mean, window = Mean(), WindowMean(size)
-    for value in values:
-        mean.add(value)
-        window.add(value)
-    assert mean.read() == pytest.approx(statistics.fmean(values), abs=1e-6)
-    assert window.read() == pytest.approx(statistics.fmean(values[-size:]), abs=1e-6)
-
-
-def test_reading_forgets_and_an_empty_meter_has_no_value():
-    mean, by_name, window = Mean(), MeanByName(), WindowMean(3)
-    assert (mean.read(), window.read(), by_name.read()) == (None, None, {})
-    mean.add(1.0)
-    mean.add(4.0, weight=2)
-    assert mean.read() == 3.0
-    assert mean.read() is None
-
-
-def test_a_mean_by_name_is_over_the_times_when_the_value_existed():
-    meter = MeanByName()
-    meter.add({"a": 1.0, "b": 10.0})
-    meter.add({"a": 3.0, "b": float("nan")})
-    assert meter.read() == {"a": 2.0, "b": 10.0}
-    meter.add({"b": 1.0})
-    assert meter.read() == {"b": 1.0}
 
 
 def test_a_rate_is_growth_over_time_since_the_last_read():
