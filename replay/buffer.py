@@ -9,21 +9,60 @@ Next to read: replay/mixing.py, which makes batches from several buffers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from ritornello.core.errors import CheckpointError, ConfigError, Full
 from ritornello.core.saved_state import expect, item, whole
-from ritornello.replay.counts import Counts
 from ritornello.replay.distance import Evidence, Floats
 from ritornello.replay.entry_table import EntryTable
-from ritornello.replay.item import Item
+from ritornello.replay.item import Item, Proposal
 from ritornello.replay.priorities import Outcome, checked_priorities
-from ritornello.replay.proposal import Proposal
 from ritornello.replay.removers import Remover
 from ritornello.replay.sampler import Contents, Sampler
+
+
+@dataclass
+class Counts:
+    """Counters of one buffer, all since the start of the run."""
+
+    offered: int = 0  # items that came, whether or not they got in
+    drawn: int = 0
+    unused: int = 0  # items that left, or never got in, and were never drawn
+    unused_while_filling: int = 0  # such items that had to go so that other buffers could fill up
+
+    def add_unused(self, while_filling: bool) -> None:
+        """Count an item that was never drawn and now never will be."""
+        if while_filling:
+            self.unused_while_filling += 1
+        else:
+            self.unused += 1
+
+    def stats(self) -> dict[str, float]:
+        """Return figures by short name; what only some buffers count is absent in the others."""
+        figures = {"draws": float(self.drawn), "dropped": float(self.unused)}
+        if self.unused_while_filling:
+            figures["dropped_while_filling"] = float(self.unused_while_filling)
+        return figures
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the counters by name."""
+        return asdict(self)
+
+    def go_on_without_items(self, state: Mapping[str, Any]) -> None:
+        """Take over counters from `state_dict` into a buffer that is empty again.
+
+        All but `offered`, which says to a reservoir of how many items its own are a sample.
+        """
+        self.load_state_dict({**state, "offered": self.offered})
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over counters by name; one that an older version did not count stays as it is."""
+        for field in fields(self):
+            if field.name in state:
+                setattr(self, field.name, whole(state, field.name))
 
 
 class Buffer:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from math import inf
+from typing import Any, NoReturn
 
 from ritornello.replay.distance import NAMES as DISTANCES
 
@@ -29,83 +30,67 @@ class Key:
     default_text: str = ""  # the default in words, where its value says too little
 
 
-def whole_number(value: Any) -> int:
-    """Read a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError
-    return value
+def _refuse() -> NoReturn:
+    raise ValueError  # parameters.py says of which key, and what is allowed
 
 
-def number(value: Any) -> float:
-    """Read any number; also infinity and NaN, which most keys then refuse."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError
-    return float(value)
+def _number(is_allowed: Callable[[float], bool]) -> Callable[[Any], float]:
+    """Return a reader of the numbers for which `is_allowed` holds."""
 
-
-def positive(value: Any) -> float:
-    """Read a finite number above 0."""
-    if not 0 < number(value) < float("inf"):
-        raise ValueError
-    return float(value)
-
-
-def at_least_one(value: Any) -> float:
-    """Read a finite number of at least 1."""
-    if not 1 <= number(value) < float("inf"):
-        raise ValueError
-    return float(value)
-
-
-def share(value: Any) -> float:
-    """Read a number from 0 to 1."""
-    if not 0 <= number(value) <= 1:
-        raise ValueError
-    return float(value)
-
-
-def boolean(value: Any) -> bool:
-    """Read True or False, and nothing that merely resembles them."""
-    if not isinstance(value, bool):
-        raise ValueError
-    return value
-
-
-def one_of(*names: str) -> Callable[[Any], str]:
-    """Return what reads one of these names."""
-
-    def read(value: Any) -> str:
-        if value not in names:
-            raise ValueError
-        return str(value)
+    def read(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not is_allowed(value):
+            _refuse()
+        return float(value)
 
     return read
 
 
+positive = _number(lambda value: 0 < value < inf)  # reads a finite number above 0
+at_least_one = _number(lambda value: 1 <= value < inf)  # reads a finite number of at least 1
+share = _number(lambda value: 0 <= value <= 1)  # reads a number from 0 to 1
+_share_above_0 = _number(lambda value: 0 < value <= 1)
+
+
+def whole_number(value: Any) -> int:
+    """Read a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        _refuse()
+    return value
+
+
+def boolean(value: Any) -> bool:
+    """Read True or False, and nothing that merely resembles them."""
+    return value if isinstance(value, bool) else _refuse()
+
+
+def one_of(*names: str) -> Callable[[Any], str]:
+    """Return a reader of one of these names."""
+    return lambda value: str(value) if value in names else _refuse()
+
+
 def _ratio(value: Any) -> Fraction:
-    if not 0 < number(value) <= 1:
-        raise ValueError
+    _share_above_0(value)
     # str() first: the 0.7 that was typed, not the nearest binary fraction to it.
     ratio = Fraction(str(value)).limit_denominator(RATIO_TOLERANCE.denominator)
-    if not ratio:
-        raise ValueError
-    return ratio
+    return ratio or _refuse()
 
 
-def _name(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError
-    return value if ":" in value else value.lower()  # the names of modules have capitals
+def _whole(default: int, meaning: str) -> Key:
+    return Key("whole number >= 1", default, meaning, whole_number)
 
 
-# Of every buffer. Which types there are is known to replay/registry.py.
+def _switch(default: bool, meaning: str) -> Key:
+    return Key("true, false", default, meaning, boolean)
+
+
+# Of every buffer.
 REQUIRED: dict[str, Key] = {
     "type": Key(
         "a kind",
         None,
         "Kind of buffer. `custom` is an older spelling: elite or attentive by its "
         "`sample_strategy`, standard without one.",
-        _name,
+        str,  # replay/parameters.py has checked it against the kinds
         "required",
     ),
     "capacity": Key("whole number >= 1", None, "Unrolls held at most.", whole_number, "required"),
@@ -127,7 +112,7 @@ OF_RINGS: dict[str, Key] = {
         "What distance means. `policy_kl` is not for attentive.",
         one_of(*DISTANCES),
     ),
-    "p": Key("whole number >= 1", 2, "Order of the norm of `ln_norm`.", whole_number),
+    "p": _whole(2, "Order of the norm of `ln_norm`."),
     "insert_strategy": Key(
         ELITE_INSERTION,
         None,
@@ -135,35 +120,20 @@ OF_RINGS: dict[str, Key] = {
         one_of(ELITE_INSERTION),
         "drop the oldest",
     ),
-    "elite_batch_size": Key(
-        "whole number >= 1",
-        20,
-        "Unrolls that elite insertion compares, and measures again per examination.",
-        whole_number,
+    "elite_batch_size": _whole(
+        20, "Unrolls that elite insertion compares, and measures again per examination."
     ),
-    "score_period": Key(
-        "whole number >= 1",
-        1,
-        "Batches between two examinations of elite insertion.",
-        whole_number,
-    ),
-    "score_stride": Key(
-        "whole number >= 1",
+    "score_period": _whole(1, "Batches between two examinations of elite insertion."),
+    "score_stride": _whole(
         1,
         "Score only every n-th row of a candidate, the last one included. The same in all buffers.",
-        whole_number,
     ),
-    "reservoir": Key(
-        "true, false",
-        False,
-        "A full buffer keeps every unroll of the past with equal probability (CLEAR).",
-        boolean,
+    "reservoir": _switch(
+        False, "A full buffer keeps every unroll of the past with equal probability (CLEAR)."
     ),
-    "per_game": Key(
-        "true, false",
+    "per_game": _switch(
         True,
         "With several games, each that is played has a part of its own. False: all share the "
         "buffer, which then also keeps what was played of a game before its share became 0.",
-        boolean,
     ),
 }

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence, Set
 from fractions import Fraction
 from itertools import chain
 from math import ceil
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -23,14 +23,14 @@ from ritornello.core.rng import generator_state, restore_generator
 from ritornello.core.saved_state import expect, item, items, within
 from ritornello.core.unroll import UnrollSchema
 from ritornello.replay.buffer import Buffer
-from ritornello.replay.discarding import Discarding
-from ritornello.replay.item import Item
+from ritornello.replay.item import Item, Proposal, pack_items, unpack_items
 from ritornello.replay.newest import NewestUnrolls, Origin
 from ritornello.replay.pace import NO_PACE, Pace
-from ritornello.replay.proposal import Proposal
-from ritornello.replay.quotas import AdjustableQuotas
+from ritornello.replay.quotas import Quotas
 from ritornello.replay.scoring import Claim
-from ritornello.replay.snapshot import pack_items, unpack_items
+
+DiscardingStrategy = Literal["block", "keep_latest", "keep_oldest", "alternating"]
+DISCARDING_STRATEGIES: tuple[str, ...] = get_args(DiscardingStrategy)  # see `ReplayManager`
 
 
 class Mixer:
@@ -91,10 +91,16 @@ class Mixer:
                     "batches that take turns. Raise its capacity in --replay_parameters, or lower "
                     "--batch_size."
                 )
+        if discarding_strategy not in DISCARDING_STRATEGIES:
+            raise ConfigError(
+                f"discarding_strategy is {discarding_strategy!r}, "
+                f"expected one of {', '.join(DISCARDING_STRATEGIES)}."
+            )
         self.buffers = tuple(buffers)
-        self._discarding = Discarding(discarding_strategy)
+        self._discarding_strategy = discarding_strategy
+        self._drop_newest_next = False  # whose turn it is in "alternating": first an old unroll
         self._rng = rng
-        self.quotas = AdjustableQuotas(ratios, [b.consumes for b in buffers], batch_size)
+        self.quotas = Quotas(ratios, batch_size, [b.consumes for b in buffers])
         self._pace = (
             None if max_draws_per_unroll is None else Pace(max_draws_per_unroll, batch_size)
         )
@@ -107,7 +113,7 @@ class Mixer:
 
     def insert_must_wait(self) -> bool:
         """Whether an insert has to wait until something is taken out."""
-        if not self._discarding.waits or self.awaits_insert():
+        if self._discarding_strategy != "block" or self.awaits_insert():
             return False
         if any(not buffer.can_insert() for buffer in self.buffers):
             return True
@@ -187,7 +193,7 @@ class Mixer:
         full = {buffer.name for buffer in buffers if not buffer.can_insert()}
         # Asked once for all full queues: "every other one" means unrolls, not pairs of queue and
         # unroll, by which of two queues one would get all and the other none.
-        newcomer_goes = bool(full) and self._discarding.newcomer_goes()
+        newcomer_goes = bool(full) and self._newcomer_goes()
         for buffer in buffers:
             if buffer.name in full:
                 if newcomer_goes:
@@ -196,6 +202,16 @@ class Mixer:
                 buffer.make_room(while_filling=not is_filled)
             buffer.insert(item, self._rng)
         self._newest.keep(item, origin, task)
+
+    def _newcomer_goes(self) -> bool:
+        """Whether full queues drop the new unroll, not their oldest; each call is one turn.
+
+        With "block" the oldest goes: it is asked only if waiting would stop the program for ever.
+        """
+        if self._discarding_strategy == "alternating":
+            self._drop_newest_next = not self._drop_newest_next
+            return not self._drop_newest_next
+        return self._discarding_strategy == "keep_oldest"
 
     def discard(self, ids: Set[int]) -> None:
         """Drop these items wherever they are.
@@ -252,7 +268,7 @@ class Mixer:
             "rng": generator_state(self._rng),
             **self.quotas.state_dict(),
             "wanted": list(self.wanted),
-            "drop_newest_next": self._discarding.drop_newest_next,
+            "drop_newest_next": self._drop_newest_next,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -263,7 +279,7 @@ class Mixer:
         """
         with within("rng"):
             restore_generator(self._rng, item(state, "rng", dict))
-        self._discarding.drop_newest_next = item(state, "drop_newest_next", bool)
+        self._drop_newest_next = item(state, "drop_newest_next", bool)
         # With another batch size or other ratios there is nothing sensible to carry over.
         if self.quotas.load_state_dict(state):
             wanted = items(state, "wanted", int)

@@ -69,8 +69,15 @@ class Quotas:
     buffer has had ratio * k * B draws, to within a few.
     """
 
-    def __init__(self, ratios: Sequence[Fraction], batch_size: int) -> None:
+    def __init__(
+        self, ratios: Sequence[Fraction], batch_size: int, consumes: Sequence[bool] = ()
+    ) -> None:
         """Start with nothing carried.
+
+        Args:
+          ratios: share of each buffer in a batch; the sum is 1.
+          batch_size: B, number of draws per batch.
+          consumes: which buffers are queues; unless it is given, no share can be changed.
 
         Raises:
           ConfigError: if the ratios are not positive and of sum 1, or the batch is empty.
@@ -80,11 +87,18 @@ class Quotas:
             raise ConfigError(f"ratios are {shown} = {sum(ratios)}, expected positive, of sum 1.")
         if batch_size < 1:
             raise ConfigError(f"batch_size is {batch_size}, expected at least 1.")
+        self.batch_size = batch_size
+        self._ratios, self._consumes = tuple(ratios), tuple(consumes) or (False,) * len(ratios)
+        self._share: Fraction | None = None  # of replay, where somebody has changed it
+        # Share of replay by the ratios of the start; None: it cannot be changed.
+        self.own_share = replay_share(self._ratios, self._consumes)
+        self._follow(ratios)
+
+    def _follow(self, ratios: Sequence[Fraction]) -> None:
         ratios = _with_bounded_denominator(ratios)
         # In whole units of 1 / denominator of a draw, nothing is ever rounded.
         self._unit = lcm(*(ratio.denominator for ratio in ratios))
-        self._claims = [int(ratio * self._unit) * batch_size for ratio in ratios]
-        self.batch_size = batch_size
+        self._claims = [int(ratio * self._unit) * self.batch_size for ratio in ratios]
         self.carry = [0] * len(ratios)
 
     def next(self) -> list[int]:
@@ -101,48 +115,6 @@ class Quotas:
         self.carry = left
         return counts
 
-    def state_dict(self) -> dict[str, list[int]]:
-        """Return what is carried, and the claims that it belongs to."""
-        return {"claims": [self._unit, *self._claims], "carry": list(self.carry)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Go on from `state`; False, and nothing changes, if it is of other ratios or sizes.
-
-        Raises:
-          StateError: if it is none.
-        """
-        if items(state, "claims", int) != [self._unit, *self._claims]:
-            return False
-        carry = items(state, "carry", int)
-        limit = self._unit * (1 + self.batch_size)
-        fits = len(carry) == len(self._claims) and all(abs(units) <= limit for units in carry)
-        expect(fits and sum(carry) == 0, "less than a batch for each buffer, 0 in all", "carry")
-        self.carry = carry
-        return True
-
-
-class AdjustableQuotas:
-    """Quotas of a run in which a person may change the share of replay."""
-
-    def __init__(
-        self, ratios: Sequence[Fraction], consumes: Sequence[bool], batch_size: int
-    ) -> None:
-        """Start with the shares of the run; arguments as for `with_replay_share` and `Quotas`."""
-        self._ratios, self._consumes, self._batch_size = tuple(ratios), tuple(consumes), batch_size
-        self._quotas = Quotas(ratios, batch_size)
-        self._share: Fraction | None = None  # of replay, where somebody has changed it
-        # Share of replay by the ratios of the start; None: it cannot be changed.
-        self.own_share = replay_share(ratios, consumes)
-
-    @property
-    def batch_size(self) -> int:
-        """Number of draws per batch."""
-        return self._batch_size
-
-    def next(self) -> list[int]:
-        """Return the draws per buffer of the next batch (see `Quotas.next`)."""
-        return self._quotas.next()
-
     def set_replay_share(self, share: Fraction) -> None:
         """Give replay another share of each batch that is not begun yet.
 
@@ -151,20 +123,32 @@ class AdjustableQuotas:
         """
         if share == (self._share or self.own_share):
             return  # what is carried from batch to batch stays as well
-        changed = with_replay_share(self._ratios, self._consumes, share)
-        self._quotas = Quotas(changed, self._batch_size)
+        self._follow(with_replay_share(self._ratios, self._consumes, share))
         self._share = None if share == self.own_share else share
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is carried, and the share where somebody has changed it."""
+        """Return what is carried, its claims, and the share where somebody has changed it."""
         share = None if self._share is None else [*self._share.as_integer_ratio()]
-        return {"quotas": self._quotas.state_dict(), "share": share}
+        claims = {"claims": [self._unit, *self._claims], "carry": list(self.carry)}
+        return {"quotas": claims, "share": share}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Go on from `state`; False if nothing is carried on, because sizes or ratios differ."""
+        """Go on from `state`; False if nothing is carried on, because sizes or ratios differ.
+
+        Raises:
+          StateError: if it is none.
+        """
         share = items(state, "share", int, default=None)
         if share is not None and self.own_share is not None:
             with within("share"):
                 self.set_replay_share(Fraction(*share))
+        saved = item(state, "quotas", dict)
         with within("quotas"):
-            return self._quotas.load_state_dict(item(state, "quotas", dict))
+            if items(saved, "claims", int) != [self._unit, *self._claims]:
+                return False
+            carry = items(saved, "carry", int)
+            limit = self._unit * (1 + self.batch_size)
+            fits = len(carry) == len(self._claims) and all(abs(units) <= limit for units in carry)
+            expect(fits and sum(carry) == 0, "less than a batch for each buffer, 0 in all", "carry")
+        self.carry = carry
+        return True

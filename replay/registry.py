@@ -5,10 +5,9 @@
 
     register("newest", Newest)
 
-From then on `{"type": "newest", ...}` in `--replay_parameters` means it; the keys that it has, the
-checks of their values, the help text and the tables of the documentation follow from the class
-(`Sampler.keys`, `Sampler.about`). docs/replay.md shows a whole one. For a kind of their own users
-write `"my_module:newest"`: flags/parts.py then imports the module, which registers the kind.
+The keys, the checks of their values, the help text and the tables of the documentation follow from
+the class (docs/replay.md, "A kind of your own"). Users write `"my_module:newest"`: flags/parts.py
+then imports the module, which registers the kind.
 
 Next to read: replay/parameters.py, which makes buffers of the parameter.
 """
@@ -16,7 +15,7 @@ Next to read: replay/parameters.py, which makes buffers of the parameter.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 from ritornello.core.errors import ConfigError
 from ritornello.replay.keys import OF_RINGS, REQUIRED, Key, one_of
@@ -89,9 +88,7 @@ def register(name: str, sampler: type[Sampler]) -> None:
             "buffers have. Call yours otherwise."
         )
     try:
-        sampler.from_keys(
-            {key: known.default for key, known in {**sampler.keys, **OF_RINGS}.items()}
-        )
+        sampler.from_keys({name: key.default for name, key in {**sampler.keys, **OF_RINGS}.items()})
     except TypeError as error:
         raise ConfigError(
             f"the kind of replay {name!r} cannot be built from its keys "
@@ -126,8 +123,8 @@ def keys_of(kind: str) -> Mapping[str, Key]:
     if kind == CUSTOM:
         # As the older platform had it: with a multiplier of 1 there is nothing to choose from.
         multiplier = Elite.keys["lambda_batch_multiplier"]
-        alone = {"lambda_batch_multiplier": _with_default(multiplier, 1.0)}
-        return REQUIRED | _SAMPLE_STRATEGY | {**Elite.keys, **alone} | OF_RINGS
+        alone = {"lambda_batch_multiplier": replace(multiplier, default=1.0)}
+        return {**REQUIRED, **_SAMPLE_STRATEGY, **Elite.keys, **alone, **OF_RINGS}
     sampler = sampler_of(kind)
     if sampler.sets_the_pace():
         return {**REQUIRED, **sampler.keys}
@@ -139,10 +136,6 @@ def all_keys() -> tuple[str, ...]:
     """Return the names of the keys of all kinds, each once."""
     names = [name for kind in type_names() for name in keys_of(kind) if name not in OF_RINGS]
     return tuple(dict.fromkeys([*names, *OF_RINGS]))
-
-
-def _with_default(key: Key, default: Any) -> Key:
-    return Key(key.values, default, key.meaning, key.read)
 
 
 def _full_name(sampler: type) -> str:

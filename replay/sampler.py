@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from ritornello.core.plain_data import shown
 from ritornello.replay.distance import Evidence, Floats
 from ritornello.replay.entry_table import EntryTable
-from ritornello.replay.item import Entry
+from ritornello.replay.item import Entry, Proposal
 from ritornello.replay.keys import Key
 from ritornello.replay.priorities import Outcome
-from ritornello.replay.proposal import Proposal
 from ritornello.replay.sum_tree import SumTree
 
 Indices = NDArray[np.intp]

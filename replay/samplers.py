@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ritornello.core.errors import ConfigError
 from ritornello.replay.distance import Distance, Evidence, Floats
 from ritornello.replay.entry_table import EntryTable
+from ritornello.replay.item import Proposal
 from ritornello.replay.keys import Key, at_least_one, positive, whole_number
-from ritornello.replay.proposal import Proposal
 from ritornello.replay.sampler import Candidates, Contents, Indices, Sampler
 
 STRATEGIES = (1, 2, 3, 4)

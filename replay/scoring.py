@@ -13,8 +13,7 @@ from ritornello.core.errors import ConfigError, ShapeError
 from ritornello.core.unroll import Record, UnrollSchema
 from ritornello.replay.buffer import Buffer
 from ritornello.replay.distance import Evidence, Floats
-from ritornello.replay.item import Item
-from ritornello.replay.proposal import Proposal
+from ritornello.replay.item import Item, Proposal
 
 Rows: TypeAlias = NDArray[np.intp]
 

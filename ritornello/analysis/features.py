@@ -29,8 +29,7 @@ from ritornello.analysis.projections import MAX_POINTS, pca, tsne
 from ritornello.core.atomic_file import atomic_path, write_json
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.charts import INK, new_figure, title
-from ritornello.replay.item import Draw, Item
-from ritornello.replay.snapshot import unpack_items
+from ritornello.replay.item import Draw, Item, unpack_items
 
 EPILOG = """examples:
   python -m ritornello.analysis features --load_model_url=models/pong

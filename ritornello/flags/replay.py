@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ritornello.flags.group import FlagGroup, flag
 from ritornello.flags.kinds import Count, CountOrAuto, Fraction01, Number, ReplayParameters
-from ritornello.replay.discarding import DiscardingStrategy
+from ritornello.replay.mixing import DiscardingStrategy
 from ritornello.replay.registry import type_names
 
 DEFAULT_REPLAY = (

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ritornello.replay.discarding import DISCARDING_STRATEGIES
+from ritornello.replay.mixing import DISCARDING_STRATEGIES
 from ritornello.replay.priorities import Outcome
 from tests.replay.builders import (
     attentive,

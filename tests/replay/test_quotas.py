@@ -62,7 +62,7 @@ def test_shares_without_a_common_denominator_are_kept_in_numbers_of_bounded_leng
     quotas = Quotas(ratios, 512)
     for _ in range(50):
         assert sum(quotas.next()) == 512
-    state = quotas.state_dict()
+    state = quotas.state_dict()["quotas"]
     assert max(map(abs, [*state["claims"], *state["carry"]])) < 2**80
     unit, *claims = state["claims"]
     assert sum(claims) == 512 * unit
