@@ -14,15 +14,15 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from ritornello.core.episode import EpisodeEnd
 from ritornello.metrics.record import Record
+from ritornello.metrics.sinks import Sink
 from ritornello.metrics.view import Goal, View
 
 PANEL_INTERVAL_S = 0.5
 LINE_INTERVAL_S = 5.0
 
 
-class ConsoleSink:
+class ConsoleSink(Sink):
     """Shows the run on a terminal, or as lines where stdout is a file or a pipe.
 
     Print other things through `console` while this is open, and they appear above the panel
@@ -61,12 +61,6 @@ class ConsoleSink:
         interval_s = PANEL_INTERVAL_S if self.console.is_terminal else LINE_INTERVAL_S
         if self._shown_at is None or self._clock() - self._shown_at >= interval_s:
             self._show()
-
-    def episode(self, end: EpisodeEnd, at: Record) -> None:
-        """Games are shown as means, with the records."""
-
-    def flush(self) -> None:
-        """Nothing to do: what is due is on the screen already."""
 
     def close(self) -> None:
         """Show the last record, leave it on the screen and give the terminal back. Idempotent."""

@@ -11,7 +11,6 @@ import contextlib
 import copy
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -53,14 +52,13 @@ class OutputThread:
           action: called on the thread; what it raises is logged once and counts for nothing more.
           patience_s: how long to wait for room, seconds.
         """
-        deadline = time.monotonic() + patience_s
+
+        def is_full() -> bool:
+            return len(self._waiting) >= self._capacity
+
         with self._changed:
-            while len(self._waiting) >= self._capacity and not self._closed:
-                remaining_s = deadline - time.monotonic()
-                if remaining_s <= 0:
-                    break
-                self._changed.wait(remaining_s)
-            if self._closed or len(self._waiting) >= self._capacity:
+            self._changed.wait_for(lambda: self._closed or not is_full(), patience_s)
+            if self._closed or is_full():
                 self.dropped += 1
                 return False
             self._waiting.append(action)
@@ -76,15 +74,9 @@ class OutputThread:
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until all that was submitted so far is done; return whether it is, in time."""
-        deadline = time.monotonic() + timeout_s
         with self._changed:
             goal = self._submitted
-            while self._done < goal:
-                remaining_s = deadline - time.monotonic()
-                if remaining_s <= 0:
-                    return False
-                self._changed.wait(remaining_s)
-            return True
+            return self._changed.wait_for(lambda: self._done >= goal, timeout_s)
 
     def close(self, timeout_s: float) -> bool:
         """Take no more, finish what waits, end the thread; return whether it ended in time."""
@@ -97,10 +89,9 @@ class OutputThread:
     def _work(self) -> None:
         while True:
             with self._changed:
-                while not self._waiting:
-                    if self._closed:
-                        return
-                    self._changed.wait()
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                if not self._waiting:
+                    return
                 action = self._waiting.popleft()
             try:
                 action()
@@ -111,7 +102,7 @@ class OutputThread:
                 self._changed.notify_all()
 
 
-class BackgroundSink:
+class BackgroundSink(Sink):
     """A sink behind an output thread: records and games are written there, in their order.
 
     The first failure is logged, in words. After it a sink that `gives_up` is closed for good, such
@@ -127,7 +118,7 @@ class BackgroundSink:
 
         Args:
           sink: the sink that writes.
-          thread: the thread on which it writes.
+          thread: where it writes.
           gives_up: whether the first failure ends all writing.
           patience_s: how long `write` and `episode` may wait for room before they drop, seconds.
         """
@@ -136,15 +127,15 @@ class BackgroundSink:
         self._thread = thread
         self._gives_up = gives_up
         self._patience_s = patience_s
-        self._failed = self._off = False
+        self._off = False
 
     def write(self, record: Record) -> None:
         """Have a record written soon."""
-        self._submit(partial(self._sink.write, record))
+        self._thread.submit(partial(self._try, self._sink.write, record), self._patience_s)
 
     def episode(self, end: EpisodeEnd, at: Record) -> None:
         """Have a game written soon."""
-        self._submit(partial(self._sink.episode, end, at))
+        self._thread.submit(partial(self._try, self._sink.episode, end, at), self._patience_s)
 
     def flush(self) -> None:
         """Have everything brought to the disk soon; `OutputThread.flush` waits for it."""
@@ -154,25 +145,18 @@ class BackgroundSink:
         """Have the sink closed after all that waits, and say how often it failed."""
         self._thread.submit(self._close, self._patience_s)
 
-    def _submit(self, action: Action) -> None:
-        self._thread.submit(partial(self._try, action), self._patience_s)
-
-    def _try(self, action: Action) -> None:
+    def _try(self, action: Callable[..., object], *what: object) -> None:
         if self._off:
             return
         try:
-            action()
+            action(*what)
         except BaseException as error:  # rich raises SystemExit where a pipe is broken
             self.failures += 1
-            self._report(error)
-
-    def _report(self, error: BaseException) -> None:
-        self._off = self._gives_up
-        if not self._failed:
-            self._failed = True
-            more = "it is left alone from now on" if self._gives_up else "it is tried again"
-            text = "%s cannot be written to (%s): training goes on, %s"
-            log.warning(text, self._thread.name, error or type(error).__name__, more)
+            self._off = self._gives_up
+            if self.failures == 1:
+                more = "it is left alone from now on" if self._gives_up else "it is tried again"
+                text = "%s cannot be written to (%s): training goes on, %s"
+                log.warning(text, self._thread.name, error or type(error).__name__, more)
 
     def _close(self) -> None:
         with contextlib.suppress(BaseException):
@@ -188,10 +172,7 @@ class BackgroundHandler(logging.Handler):
     def __init__(self, handler: logging.Handler, thread: OutputThread, *, gives_up: bool) -> None:
         """Own `handler`; level and filters are asked here, its formatter there.
 
-        Args:
-          handler: the handler that writes.
-          thread: the thread on which it writes.
-          gives_up: whether the first failure ends all writing.
+        `gives_up` says whether the first failure ends all writing.
         """
         super().__init__(handler.level)
         self._handler = handler

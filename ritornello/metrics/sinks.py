@@ -24,9 +24,10 @@ from ritornello.metrics.run_files import force_to_disk, games_counted, open_for_
 class Sink(Protocol):
     """Takes what is measured. Called by one thread; `close` may be called twice.
 
-    It may raise and it may block: training writes to it through metrics/output_thread.py. One of
-    your own is made by a function of the run folder's path, registered in `flags.parts.SINKS` and
-    named by `--sink=<module>:<name>` (docs/your_own.md).
+    It may raise and it may block: training writes to it through metrics/output_thread.py. What a
+    subclass leaves out does nothing. One of your own is made by a function of the run folder's
+    path, registered in `flags.parts.SINKS` and named by `--sink=<module>:<name>`
+    (docs/your_own.md).
     """
 
     def write(self, record: Record) -> None:
@@ -34,15 +35,17 @@ class Sink(Protocol):
 
     def episode(self, end: EpisodeEnd, at: Record) -> None:
         """Take one finished game; `at` holds the counters of the moment."""
+        return
 
     def flush(self) -> None:
         """Bring what was taken so far to where neither a crash nor a power cut can undo it."""
+        return
 
     def close(self) -> None:
         """Finish and release files."""
 
 
-class Tee:
+class Tee(Sink):
     """Hands everything to several sinks."""
 
     def __init__(self, sinks: Iterable[Sink]) -> None:
@@ -71,7 +74,7 @@ class Tee:
                 stack.callback(sink.close)
 
 
-class JsonLinesSink:
+class JsonLinesSink(Sink):
     """metrics.jsonl: one Record per line."""
 
     def __init__(self, path: Path) -> None:
@@ -84,9 +87,6 @@ class JsonLinesSink:
         self._file.write(record.to_json() + "\n")
         self._file.flush()
 
-    def episode(self, end: EpisodeEnd, at: Record) -> None:
-        """Games are in Scores.txt; here only their means appear, with the records."""
-
     def flush(self) -> None:
         """Force all lines to the disk; the system has been given each when it was written."""
         force_to_disk([self._path])
@@ -96,7 +96,7 @@ class JsonLinesSink:
         self._file.close()
 
 
-class TextFilesSink:
+class TextFilesSink(Sink):
     """The plain text files that the older platform wrote, so that its tools go on working.
 
     Comma-separated, no header. The last three columns are always training steps (updates x batch
@@ -116,14 +116,8 @@ class TextFilesSink:
     environments.
     """
 
-    NAMES = (
-        GAMES,
-        "Episode_steps.txt",
-        "max_reward_file.txt",
-        "Loss_file.txt",
-        "lr_file.txt",
-        "Train_time.txt",
-    )
+    OF_GAMES = (GAMES, "Episode_steps.txt", "max_reward_file.txt")
+    NAMES = (*OF_GAMES, "Loss_file.txt", "lr_file.txt", "Train_time.txt")
 
     def __init__(
         self,
@@ -163,9 +157,9 @@ class TextFilesSink:
         self._last = at
         self._games_of_record += 1
         self._games.add(end)
-        self._line(GAMES, at, end.return_raw)
-        self._line("Episode_steps.txt", at, end.length_frames)
-        self._line("max_reward_file.txt", at, self._games.best)
+        first = (end.return_raw, end.length_frames, self._games.best)
+        for name, value in zip(self.OF_GAMES, first, strict=True):
+            self._line(name, at, value)
 
     def write(self, record: Record) -> None:
         """Append losses, learning rate and times; flush everything."""
@@ -224,8 +218,8 @@ class TextFilesSink:
         self._files[name].write(f"{first},{counters}\n")
 
 
-class TensorBoardSink:
-    """Event files for TensorBoard; the horizontal axis is agent steps."""
+class TensorBoardSink(Sink):
+    """Event files for TensorBoard, over agent steps; a thread of theirs writes every two minutes."""
 
     def __init__(self, folder: Path) -> None:
         """Write into `folder`.
@@ -249,21 +243,10 @@ class TensorBoardSink:
         """Add one event with all values, and the other counters as alternatives to steps."""
         scalars = {**record.values, "counters/frames": record.frames}
         scalars |= {"counters/updates": record.updates, "counters/episodes": record.episodes}
-        summary = self._summaries.Summary(
-            value=[
-                self._summaries.Summary.Value(tag=tag, simple_value=value)
-                for tag, value in scalars.items()
-            ]
-        )
-        self._writer.add_event(
-            self._events.Event(wall_time=time.time(), step=record.agent_steps, summary=summary)
-        )
-
-    def episode(self, end: EpisodeEnd, at: Record) -> None:
-        """Games appear as means, with the records."""
-
-    def flush(self) -> None:
-        """Nothing to do: event files are written by a thread of their own, every two minutes."""
+        make = self._summaries.Summary
+        summary = make(value=[make.Value(tag=t, simple_value=v) for t, v in scalars.items()])
+        event = self._events.Event(wall_time=time.time(), step=record.agent_steps, summary=summary)
+        self._writer.add_event(event)
 
     def close(self) -> None:
         """Write what is pending."""

@@ -17,18 +17,18 @@ import json
 import logging
 import os
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ritornello.core.atomic_file import write_json
-from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.plain_data import parse_json, read_text
 from ritornello.core.project import install_extra
 from ritornello.core.run_layout import FLAGS
 from ritornello.metrics.record import Record
+from ritornello.metrics.sinks import Sink
 
 PROJECT = "ritornello"  # unless `project_variable` of the environment says otherwise
 IDS = "trackers.json"
@@ -43,7 +43,7 @@ class TrackerError(PlatformError):
     """A service cannot be used as things are."""
 
 
-class TrackerSink(ABC):
+class TrackerSink(Sink):
     """Sends records to one service, from the first one on. Its methods may block, and may raise.
 
     What fails is tried again with the next record; the caller counts what is lost.
@@ -73,12 +73,6 @@ class TrackerSink(ABC):
             self._run = self._begin(os.environ.get(self.project_variable, PROJECT), flags)
         self._send(record)
 
-    def episode(self, end: EpisodeEnd, at: Record) -> None:  # noqa: B027
-        """Games appear as means, with the records."""
-
-    def flush(self) -> None:  # noqa: B027
-        """Nothing to do: what a service has is not what a run is resumed from."""
-
     def close(self) -> None:
         """Say that the run has ended. May be called twice."""
         run, self._run = self._run, None
@@ -89,13 +83,11 @@ class TrackerSink(ABC):
     def _begin(self, project: str, flags: Mapping[str, Any]) -> Any:
         """Announce the run; return what stands for it."""
 
-    @abstractmethod
     def _send(self, record: Record) -> None:
-        """Send a record."""
+        self._run.log(_values(record), step=record.agent_steps)
 
-    @abstractmethod
     def _end(self, run: Any) -> None:
-        """Say that the run has ended."""
+        run.finish()
 
     def _known_as(self) -> str | None:
         """Return the name under which the service knows this run; None for a new one."""
@@ -159,10 +151,7 @@ class WandbSink(TrackerSink):
         return run
 
     def _send(self, record: Record) -> None:
-        self._run.log(_values(record))
-
-    def _end(self, run: Any) -> None:
-        run.finish()
+        self._run.log(_values(record))  # a step of its own would have to grow, also at a resume
 
 
 class MlflowSink(TrackerSink):
@@ -180,27 +169,24 @@ class MlflowSink(TrackerSink):
         if known is not None:
             client.update_run(known, status="RUNNING")  # raises if it is not there any more
             return known
-        experiment = client.get_experiment_by_name(project)
-        number = client.create_experiment(project) if experiment is None else None
-        run = client.create_run(
-            experiment.experiment_id if number is None else number,
-            run_name=self._folder.resolve().name,
-        )
+        found = client.get_experiment_by_name(project)
+        number = client.create_experiment(project) if found is None else found.experiment_id
+        run = client.create_run(number, run_name=self._folder.resolve().name)
         name = str(run.info.run_id)
         self._remember(name)
-        params = [
-            self._entities.Param(key, _text(value)[:MAX_PARAM]) for key, value in flags.items()
-        ]
+        texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in flags.items()}
+        params = [self._entities.Param(key, text[:MAX_PARAM]) for key, text in texts.items()]
         for start in range(0, len(params), MAX_BATCH):
             client.log_batch(name, params=params[start : start + MAX_BATCH])
         return name
 
     def _send(self, record: Record) -> None:
         now = int(time.time() * 1000)
-        metrics = [
-            self._entities.Metric(_mlflow_name(name), value, now, record.agent_steps)
-            for name, value in _values(record).items()
-        ]
+        metrics = []
+        for name, value in _values(record).items():
+            # What MLflow refuses in a name, which is the name of a file there, becomes "_".
+            taken = "".join(x if x.isalnum() or x in "_-. /" else "_" for x in name)
+            metrics.append(self._entities.Metric(taken, value, now, record.agent_steps))
         self._client.log_batch(self._run, metrics=metrics)
 
     def _end(self, run: Any) -> None:
@@ -229,17 +215,9 @@ class TrackioSink(TrackerSink):
         self._remember(name)
         return run
 
-    def _send(self, record: Record) -> None:
-        self._run.log(_values(record), step=record.agent_steps)
-
-    def _end(self, run: Any) -> None:
-        run.finish()
-
 
 TRACKERS: Mapping[str, type[TrackerSink]] = {
-    "wandb": WandbSink,
-    "mlflow": MlflowSink,
-    "trackio": TrackioSink,
+    each.package: each for each in (WandbSink, MlflowSink, TrackioSink)
 }
 
 
@@ -257,17 +235,8 @@ def check_installed(package: str, title: str) -> None:
 
 
 def _values(record: Record) -> dict[str, float]:
-    counters = ("agent_steps", "frames", "updates", "episodes", "wall_s")
-    return {**{name: getattr(record, name) for name in counters}, **record.values}
-
-
-def _mlflow_name(name: str) -> str:
-    """Return a metric's name without what MLflow refuses: it is the name of a file there."""
-    return "".join(x if x.isalnum() or x in "_-. /" else "_" for x in name)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    counters = {name: each for name, each in vars(record).items() if name != "values"}
+    return counters | dict(record.values)
 
 
 def _read_object(path: Path) -> dict[str, Any]:
