@@ -219,7 +219,7 @@ class TextFilesSink(Sink):
 
 
 class TensorBoardSink(Sink):
-    """Event files for TensorBoard, over agent steps; a thread of theirs writes every two minutes."""
+    """Event files for TensorBoard over agent steps; a thread writes them every two minutes."""
 
     def __init__(self, folder: Path) -> None:
         """Write into `folder`.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -18,12 +17,48 @@ from ritornello.metrics.speed import Speed
 from ritornello.metrics.text import MISSING, History, kilojoules, megabytes, percent, short, watts
 
 PANEL_WIDTH = 100
-ECHO_WIDTH = (
-    2  # a terminal echoes ^C behind the panel; on a line of its own it would tear the panel
-)
+ECHO_WIDTH = 2  # a terminal echoes ^C behind the panel; on a line of its own it would tear it
 # Four columns of figures need so many characters, two need half of them.
 FIGURES_WIDTH = 90
 HIGHLIGHTS = {"mean return": "bold cyan", "score": "bold cyan", "restarts": "bold yellow"}
+ALWAYS, ONE_GAME, SEVERAL_GAMES, IF_KNOWN, IF_ANY = range(5)  # when a figure is shown
+# Column -> rows of label, metric (or counter of the record), form, and when it is shown.
+FIGURES: dict[str, list[tuple[str, str, Callable[[float], str], int]]] = {
+    "Throughput": [
+        ("agent steps/s", "throughput/agent_steps_per_s", short, ALWAYS),
+        ("frames/s", "throughput/frames_per_s", short, ALWAYS),
+        ("updates/s", "throughput/updates_per_s", short, ALWAYS),
+        ("updates", "updates", short, ALWAYS),
+        ("replayed/new", "replay/ratio", short, ALWAYS),
+    ],
+    "Returns": [
+        ("score", "episode/score_mean", short, SEVERAL_GAMES),
+        ("mean return", "episode/return_mean", short, ONE_GAME),
+        ("last games", "episode/return_raw", short, ONE_GAME),
+        ("best", "episode/return_best", short, ONE_GAME),
+        ("length", "episode/length_steps", short, ONE_GAME),
+        ("games", "episodes", short, ALWAYS),
+        ("evaluated", "evaluation/score", short, IF_KNOWN),
+        ("  at its best", "evaluation/score_best", short, IF_KNOWN),
+    ],
+    "Losses": [
+        ("policy", "loss/policy", short, ALWAYS),
+        ("value", "loss/value", short, ALWAYS),
+        ("entropy", "policy/entropy", short, ALWAYS),
+        ("gradient", "grad/norm_before_clip", short, ALWAYS),
+        ("learning rate", "optimiser/lr", short, ALWAYS),
+    ],
+    "Health": [
+        ("policy lag", "lag/mean_updates", short, ALWAYS),
+        ("learner waits", "cache/wait_fraction", percent, ALWAYS),
+        ("workers wait", "ring/wait_fraction", percent, ALWAYS),
+        ("workers", "workers/alive", short, ALWAYS),
+        ("memory", "system/memory_mb", megabytes, ALWAYS),
+        ("restarts", "workers/restarts", short, IF_ANY),
+        ("processor", "system/cpu_power_w", watts, IF_KNOWN),
+        ("per M steps", "system/joules_per_million_steps", kilojoules, IF_KNOWN),
+    ],
+}
 
 
 @dataclass(frozen=True)
@@ -119,11 +154,12 @@ class View:
           width: columns of the terminal. With less than 100 of them the figures stand in fewer
             columns and the frame is tighter, so that it fits a terminal of 80 by 24.
         """
-        is_wide = width >= PANEL_WIDTH
-        padding = (1, 2) if is_wide else (0, 1)
+        padding = (1, 2) if width >= PANEL_WIDTH else (0, 1)
         outside = min(width - ECHO_WIDTH, PANEL_WIDTH)
-        inside = outside - 2 - 2 * padding[1]
-        body = [self._bar(), Text(), self._figures(inside)]
+        body = [self._bar(), Text(), self._figures(outside - 2 - 2 * padding[1])]
+        if len(self._history) >= 3:
+            curve = Text.assemble(("return  ", "dim"), (self._history.sparkline(), "cyan"))
+            body += [Text(), curve]
         if self._goal.games:
             body += [Text(), self._games()]
         if self.buffers():
@@ -139,141 +175,88 @@ class View:
             width=outside,
         )
 
-    def _get(self, name: str, form: Callable[[float], str] | None = None) -> str:
+    def _get(self, name: str, form: Callable[[float], str] = short) -> str:
         value = self._values.get(name)
-        return MISSING if value is None else (form or short)(value)
+        return MISSING if value is None else form(value)
 
     def _bar(self) -> RenderableType:
         grid = Table.grid(padding=(0, 2), expand=True)
         grid.add_column(ratio=1)
         grid.add_column(justify="right")
         grid.add_column(justify="right")
-        bar = ProgressBar(
-            total=1.0,
-            completed=self.progress(),
-            style="bright_black",
-            complete_style="cyan",
-            finished_style="green",
-        )
         steps = f"{short(self._record.agent_steps)} of {short(self._goal.max_agent_steps)} steps"
-        times = Text.assemble((duration(self._record.wall_s), "dim"))
+        times = Text(duration(self._record.wall_s), "dim")
         if self.eta():
-            times.append(f"  {self.eta()} left")
+            times = Text.assemble(times, f"  {self.eta()} left")
+        bar = _filled(self.progress(), "cyan", "green")
         grid.add_row(bar, Text(f"{self.progress():.1%}  {steps}"), times)
         return grid
 
     def _figures(self, width: int) -> RenderableType:
-        get = self._get
-        evaluated = []
-        if "evaluation/score" in self._values:
-            evaluated = [
-                ("evaluated", get("evaluation/score")),
-                ("  at its best", get("evaluation/score_best")),
-            ]
-        columns = {
-            "Throughput": [
-                ("agent steps/s", get("throughput/agent_steps_per_s")),
-                ("frames/s", get("throughput/frames_per_s")),
-                ("updates/s", get("throughput/updates_per_s")),
-                ("updates", short(self._record.updates)),
-                ("replayed/new", get("replay/ratio")),
-            ],
-            "Returns": [
-                ("mean return", get("episode/return_mean")),
-                ("last games", get("episode/return_raw")),
-                ("best", get("episode/return_best")),
-                ("length", get("episode/length_steps")),
-                ("games", short(self._record.episodes)),
-                *evaluated,
-            ]
-            if not self._goal.games
-            else [
-                ("score", get("episode/score_mean")),
-                ("games", short(self._record.episodes)),
-                *evaluated,
-            ],
-            "Losses": [
-                ("policy", get("loss/policy")),
-                ("value", get("loss/value")),
-                ("entropy", get("policy/entropy")),
-                ("gradient", get("grad/norm_before_clip")),
-                ("learning rate", get("optimiser/lr")),
-            ],
-            "Health": [
-                ("policy lag", get("lag/mean_updates")),
-                ("learner waits", get("cache/wait_fraction", percent)),
-                ("workers wait", get("ring/wait_fraction", percent)),
-                ("workers", get("workers/alive")),
-                ("memory", get("system/memory_mb", megabytes)),
-            ],
-        }
-        if self._values.get("workers/restarts"):
-            columns["Health"].append(("restarts", get("workers/restarts")))
-        if "system/cpu_power_w" in self._values:
-            columns["Health"].append(("processor", get("system/cpu_power_w", watts)))
-        if "system/joules_per_million_steps" in self._values:
-            columns["Health"].append(
-                ("per M steps", get("system/joules_per_million_steps", kilojoules))
-            )
+        """Return the columns of FIGURES, as many beside each other as find room."""
+        counts = {"updates": self._record.updates, "episodes": self._record.episodes}
+        columns = []
+        for title, rows in FIGURES.items():
+            table = Table.grid(padding=(0, 1), expand=True)
+            table.add_column(style="dim", no_wrap=True)
+            table.add_column(justify="right", no_wrap=True)
+            table.add_row(Text(title, "bold not dim"))
+            for label, metric, form, when in rows:
+                is_shown = {
+                    ALWAYS: True,
+                    ONE_GAME: not self._goal.games,
+                    SEVERAL_GAMES: bool(self._goal.games),
+                    IF_KNOWN: metric in self._values,
+                    IF_ANY: bool(self._values.get(metric)),
+                }
+                if is_shown[when]:
+                    text = short(counts[metric]) if metric in counts else self._get(metric, form)
+                    table.add_row(label, Text(text, HIGHLIGHTS.get(label, "")))
+            columns.append(table)
         per_row = 4 if width >= FIGURES_WIDTH else 2 if width >= FIGURES_WIDTH / 2 else 1
         grid = Table.grid(padding=(0, 2), expand=True)
         for _ in range(per_row):
             grid.add_column()  # as wide as it must be; what is left over is dealt out
-        titled = [_column(title, rows) for title, rows in columns.items()]
-        for first in range(0, len(titled), per_row):
-            grid.add_row(*titled[first : first + per_row])
-        if len(self._history) < 3:
-            return grid
-        curve = Text.assemble(("return  ", "dim"), (self._history.sparkline(), "cyan"))
-        return Group(grid, Text(), curve)
+        for first in range(0, len(columns), per_row):
+            grid.add_row(*columns[first : first + per_row])
+        return grid
 
     def _games(self) -> RenderableType:
         """Return a line for each of several games."""
-        table = Table(box=None, padding=(0, 2, 0, 0), expand=True, header_style="bold")
-        table.add_column("Game", style="dim", ratio=1)
-        for heading in ("mean of last", "best", "length", "games"):
-            table.add_column(heading, justify="right")
+        table = _table("Game", "mean of last", "best", "length", "games")
+        table.columns[0].ratio = 1
         for task, name in enumerate(self._goal.games):
             names = ("return_mean", "return_best", "length_steps", "count")
             table.add_row(name, *(self._get(f"episode/{metric}_{task}") for metric in names))
         return table
 
     def _replay(self) -> RenderableType:
-        table = Table(box=None, padding=(0, 2, 0, 0), expand=True, header_style="bold")
-        table.add_column("Replay", style="dim")
-        table.add_column("fill", ratio=1)
-        for heading in ("", "age in updates", "draws", "dropped"):
-            table.add_column(heading, justify="right")
+        """Return a line for each replay buffer."""
+        table = _table("Replay", "fill", "", "age in updates", "draws", "dropped")
+        table.columns[1].ratio, table.columns[1].justify = 1, "left"
         for name in self.buffers():
-            get = partial(self._of_buffer, name)
             fill = self._values[f"replay/{name}/fill"]
-            bar = ProgressBar(
-                total=1.0,
-                completed=min(1.0, fill),
-                style="bright_black",
-                complete_style="blue",
-                finished_style="blue",
-            )
-            table.add_row(
-                name,
-                bar,
-                get("fill", percent),
-                get("mean_age_updates"),
-                get("draws"),
-                get("dropped"),
-            )
+            names = ("mean_age_updates", "draws", "dropped")
+            others = (self._get(f"replay/{name}/{metric}") for metric in names)
+            table.add_row(name, _filled(min(1.0, fill), "blue", "blue"), percent(fill), *others)
         return table
 
-    def _of_buffer(self, buffer: str, name: str, form: Callable[[float], str] | None = None) -> str:
-        return self._get(f"replay/{buffer}/{name}", form)
+
+def _filled(share: float, colour: str, finished: str) -> ProgressBar:
+    """Return a bar that is filled to a share in [0, 1]."""
+    return ProgressBar(
+        total=1.0,
+        completed=share,
+        style="bright_black",
+        complete_style=colour,
+        finished_style=finished,
+    )
 
 
-def _column(title: str, rows: list[tuple[str, str]]) -> Table:
-    """Return a titled column of names and values."""
-    table = Table.grid(padding=(0, 1), expand=True)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_row(Text(title, "bold not dim"))
-    for name, text in rows:
-        table.add_row(name, Text(text, HIGHLIGHTS.get(name, "")))
+def _table(first: str, *headings: str) -> Table:
+    """Return an empty table of a dim column and others."""
+    table = Table(box=None, padding=(0, 2, 0, 0), expand=True, header_style="bold")
+    table.add_column(first, style="dim")
+    for heading in headings:
+        table.add_column(heading, justify="right")
     return table
