@@ -2,16 +2,15 @@
 
 Each agent plays whole games, one per seed; each game gives the share of every action in it, and the
 mean probability that the policy gave to it. Reported is the mean over games with a 95 % bootstrap
-interval: games are drawn again, not steps, because the steps of a game are not independent. Written
-are actions.png, actions.csv and actions.json (with the entropy of the policy and the returns).
+interval: games are drawn again, not steps, because the steps of a game are not independent.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,34 +19,28 @@ from rich.progress import track
 
 from ritornello.agent.stored.hub import is_on_hub
 from ritornello.analysis.figure import save
-from ritornello.analysis.films import until_interrupted
 from ritornello.analysis.options import (
     add,
-    add_output,
-    add_place,
-    command_parser,
-    csv_text,
+    agent_parser,
     results_folder,
+    say_written,
     split_label,
+    until_interrupted,
 )
 from ritornello.analysis.playing import LoadedAgent, load_player, play_many
 from ritornello.analysis.statistics import Estimate, interval
-from ritornello.core.atomic_file import write_json, write_text
+from ritornello.core.atomic_file import write_json
 from ritornello.core.errors import ConfigError
 from ritornello.core.spec import game_name
 from ritornello.metrics.charts import COLOURS, INK, figure_text, new_figure, style
 from ritornello.wrappers.trusted_modules import trust_modules_of
 
-EPILOG = """examples:
-  python -m ritornello.analysis actions --load_model_url=models/pong
+EXAMPLES = """  python -m ritornello.analysis actions --load_model_url=models/pong
   python -m ritornello.analysis actions --load_model_url=before=results/<run>,after=results/<other>
   python -m ritornello.analysis actions --load_model_url=results/<run of several games> --games=16
-  python -m ritornello.analysis actions --load_model_url=models/pong --together
 
-Several agents are separated by commas; label=place names one in the figure. --together counts an
-action with and without FIRE as one, for games where FIRE changes nothing.
+Several agents are separated by commas; label=place names one in the figure.
 """
-HEADINGS = ("agent", "env", "action", "share", "low", "high", "probability")
 
 
 @dataclass(frozen=True)
@@ -62,14 +55,6 @@ class Played:
     probabilities: np.ndarray  # [G, A] float64, mean of the policy, sum to 1
     entropy: np.ndarray  # [G] float64, mean of the policy's, nats
     returns: list[float]  # of the games that came to their end
-
-    def together(self) -> Played:
-        """Return the same with X and XFIRE as one action X; FIRE alone stays."""
-        stems = [name.removesuffix("FIRE") or name for name in self.names]
-        names = tuple(dict.fromkeys(stems))
-        into = np.array([[stem == name for name in names] for stem in stems], np.float64)
-        shares, probabilities = self.shares @ into, self.probabilities @ into
-        return replace(self, names=names, shares=shares, probabilities=probabilities)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -86,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
                 for task in tasks:
                     for one in watch(agent, label, task, options):
                         so_far[label, task] = one
-        _write([one.together() if options.together else one for one in so_far.values()], folder)
+        _write(list(so_far.values()), folder)
     return ending.status
 
 
@@ -196,20 +181,12 @@ def _load(places: str, env: str | None) -> dict[str, tuple[LoadedAgent, list[int
 def _write(played: Sequence[Played], folder: Path) -> None:
     """Write all files, and one line for each agent and game to the terminal."""
     write_json(folder / "actions.json", {"agents": [report(one) for one in played]})
-    rows = [
-        (one.agent, one.env, name, share.value, share.low, share.high, probability)
-        for one in played
-        for name, share, probability in zip(
-            one.names, mean_of(one.shares), one.probabilities.mean(0), strict=True
-        )
-    ]
-    write_text(folder / "actions.csv", csv_text(HEADINGS, rows))
     _draw(played, folder / "actions.png")
     for one in played:
         shares = zip(one.names, one.shares.mean(0), strict=True)
         shown = ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares)
         sys.stdout.write(f"{one.agent}, {game_name(one.env)}: {shown}\n")
-    sys.stdout.write(f"written to {folder}: actions.png, actions.csv, actions.json\n")
+    say_written(folder, "actions.png", "actions.json")
 
 
 def _draw(played: Sequence[Played], path: Path) -> None:
@@ -246,23 +223,19 @@ def _draw(played: Sequence[Played], path: Path) -> None:
 
 def _errors(one: Played) -> np.ndarray | None:
     """Return how far the interval of each action reaches below and above it, [2, A] percent."""
-    bounds: Mapping[int, tuple[float, float]] = {
-        number: (mean.value - mean.low, mean.high - mean.value)
-        for number, mean in enumerate(mean_of(one.shares))
-        if mean.low is not None and mean.high is not None
-    }
+    bounds = interval([one.shares], np.mean)
+    if bounds is None:
+        return None
+    means = one.shares.mean(0)
     # Rounding may put the bound of a constant a hair beyond its mean.
-    return 100 * np.array([*bounds.values()]).T.clip(min=0) if bounds else None
+    return 100 * np.array([means - bounds[0], bounds[1] - means]).clip(min=0)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("actions", __doc__, EPILOG)
-    add_place(parser, "runs, checkpoints or model folders, label=place,...")
+    about = "runs, checkpoints or model folders, label=place,..."
+    parser = agent_parser("actions", __doc__, EXAMPLES, about)
     parser.add_argument("--env", metavar="GAME", help="play only this game (default: all)")
     add(parser, "games", 8, "games of each kind, each from a seed of its own", least=1)
     add(parser, "max_steps", 3000, "end a game after this many steps", least=1)
-    add(parser, "seed", 0, "seed of the first game")
     add(parser, "greedy", False, "take the most probable action instead of drawing one")
-    add(parser, "together", False, "count X and XFIRE as one action (see below)")
-    add_output(parser, "analysis/actions below the run")
     return parser

@@ -5,9 +5,6 @@ than where it stood at one moment, and varies less: of the 15 runs of Breakout i
 research/results/elite the areas to 1 M steps have a standard deviation of 6.5 % of their mean
 within a configuration, the returns at the end 10.6 %. So it takes fewer seeds to tell two
 configurations apart by it.
-
-Games are never pooled unless that is asked for: a gain in one and a loss in another are two
-results.
 """
 
 from __future__ import annotations
@@ -18,23 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from ritornello.agent.testing.human_scores import TABLE, anchors
-from ritornello.analysis.comparison import SCORE, by_label, left_out_lines, over_games, reaching
+from ritornello.analysis.comparison import SCORE, by_game, by_label, markdown_page, reaching
 from ritornello.analysis.runs import Run
 from ritornello.analysis.statistics import Estimate, estimate
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.curve import Curve
-from ritornello.wrappers.env_ids import is_atari, rom_name
-
-
-@dataclass(frozen=True)
-class Areas:
-    """The areas of one configuration in one game."""
-
-    label: str
-    areas: tuple[float, ...]  # points, one per run, by seed
-    seeds: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -43,7 +29,7 @@ class GameAreas:
 
     env: str
     to_steps: float
-    rows: tuple[Areas, ...]
+    rows: dict[str, dict[int, float]]  # label -> seed -> area, points
     left_out: tuple[str, ...]  # notes about runs that did not get there
 
 
@@ -69,19 +55,14 @@ def areas_by_game(runs: Sequence[Run], to_steps: float) -> list[GameAreas]:
       ConfigError: if no run of a game got to `to_steps`.
     """
     games = []
-    for env in sorted({run.about.env for run in runs}):
-        members = [run for run in runs if run.about.env == env]
+    for env, members in by_game(runs).items():
         reached, left_out = reaching(members, to_steps, "area_to")
-        rows = [
-            Areas(
-                label,
-                tuple(area(run.curve, to_steps) for run in of_label),
-                tuple(run.about.seed for run in of_label),
-            )
+        rows = {
+            label: {run.about.seed: area(run.curve, to_steps) for run in of_label}
             for label, of_label in by_label(reached).items()
-        ]
-        rows.sort(key=lambda row: -float(np.mean(row.areas)))
-        games.append(GameAreas(env, to_steps, tuple(rows), left_out))
+        }
+        best_first = sorted(rows.items(), key=lambda row: -float(np.mean([*row[1].values()])))
+        games.append(GameAreas(env, to_steps, dict(best_first), left_out))
     return games
 
 
@@ -92,69 +73,46 @@ def difference(areas: Sequence[float], control: Sequence[float]) -> Estimate:
     """
     value = float(np.mean(areas) - np.mean(control))
     if min(len(areas), len(control)) < 2 or np.ptp(areas) == np.ptp(control) == 0.0:
-        return Estimate(value, None, None)
+        return Estimate(value)
     bounds = stats.ttest_ind(areas, control, equal_var=False).confidence_interval(0.95)
     return Estimate(value, float(bounds.low), float(bounds.high))
 
 
-def areas_markdown(
-    games: Sequence[GameAreas], notes: Sequence[str] = (), against: str = "", pooled: bool = False
-) -> str:
+def areas_markdown(games: Sequence[GameAreas], notes: Sequence[str] = (), against: str = "") -> str:
     """Return the areas as a Markdown page.
 
     Args:
       games: the areas of each game, result of `areas_by_game`.
       notes: sentences about runs that were left out before.
       against: label of the configuration that the others are compared with; "": none.
-      pooled: also give human-normalised areas over all games.
 
     Raises:
       ConfigError: if a game has no configuration `against`.
     """
-    lines = [
+    about = (
         f"Score: mean raw return over 0 to {games[0].to_steps:,.0f} agent steps (area under the "
         f"learning curve; each return is the mean of the last games, see --avg_buff_size). {SCORE}"
-    ]
+    )
     if against:
-        lines[0] += f" Differences are of means to {against!r} [95 % interval, Welch]."
-    for game in games:
-        lines += ["", f"## {game.env}", "", *_table(game, against)]
-    if pooled:
-        lines += ["", f"## Human-normalised by {TABLE}, over games", ""]
-        whole = over_games(
-            {game.env: {row.label: row.areas for row in game.rows} for game in games}
-        )
-        rows = [[label, value.percent()] for label, value in whole.items()]
-        lines += markdown.table(["configuration", "area"], rows)
-    left_out = [*notes, *(note for game in games for note in game.left_out)]
-    return "\n".join(lines + left_out_lines(left_out)) + "\n"
+        about += f" Differences are of means to {against!r} [95 % interval, Welch]."
+    tables = {game.env: _table(game, against) for game in games}
+    return markdown_page(about, tables, [*notes, *(n for game in games for n in game.left_out)])
 
 
 def _table(game: GameAreas, against: str) -> list[str]:
-    control = next((row for row in game.rows if row.label == against), None)
-    if against and control is None:
-        labels = ", ".join(repr(row.label) for row in game.rows)
+    if against and against not in game.rows:
+        labels = ", ".join(map(repr, game.rows))
         raise ConfigError(
             f"--against={against}: {game.env} has no such configuration; there are {labels}."
         )
-    headings = ["configuration", "seeds", "area", "of each seed"]
-    headings += ["difference", "ratio"] if control else []
     rows = []
-    for row in game.rows:
-        seeds = ", ".join(map(str, row.seeds))
-        each = ", ".join(f"{value:,.1f}" for value in row.areas)
-        cells = [row.label, seeds, str(estimate([row.areas])), each]
-        if control is row:
-            cells += ["", ""]
-        elif control is not None:
-            cells += [str(difference(row.areas, control.areas)), _ratio(game.env, row, control)]
+    for label, of_seeds in game.rows.items():
+        areas = [*of_seeds.values()]
+        each = ", ".join(f"{value:,.1f}" for value in areas)
+        cells = [label, ", ".join(map(str, of_seeds)), str(estimate([areas])), each]
+        if against:
+            control = [*game.rows[against].values()]
+            cells.append("" if label == against else str(difference(areas, control)))
         rows.append(cells)
-    return markdown.table(headings, rows)
-
-
-def _ratio(env: str, row: Areas, control: Areas) -> str:
-    """Return how large the mean area is beside control's, where the game's scores begin at 0."""
-    mean, base = float(np.mean(row.areas)), float(np.mean(control.areas))
-    random_play = anchors().get(rom_name(env), (0.0, 0.0))[0] if is_atari(env) else 0.0
-    # Of scores that may be negative, as in Pong, a ratio says nothing.
-    return f"{mean / base:.2f}" if min(mean, base) > 0 and random_play >= 0 else "-"
+    headings = ["configuration", "seeds", "area", "of each seed"]
+    return markdown.table([*headings, *["difference"] * bool(against)], rows)

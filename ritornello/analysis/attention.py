@@ -26,21 +26,17 @@ from ritornello.analysis.films import (
     film_parser,
     full_colour,
     tinted,
-    until_interrupted,
     with_legend,
     write_film,
 )
-from ritornello.analysis.options import results_folder
+from ritornello.analysis.options import results_folder, until_interrupted
 from ritornello.metrics.film import enlarged, side_by_side
 
-EPILOG = """examples:
-  python -m ritornello.analysis attention --load_model_url=results/<run>
-  python -m ritornello.analysis attention --load_model_url=results/<run> --start=200 --gif
+EXAMPLES = """  python -m ritornello.analysis attention --load_model_url=results/<run>
+  python -m ritornello.analysis attention --load_model_url=results/<run> --start=200
 
-What to look for: a head that stays on the agent itself, one that runs ahead of what comes next, one
-that watches the score. A head that looks everywhere at once (gray all over) is not used. The map is
-coarse: of an 84x84 frame 11x11 cells, stretched over the picture. Agents of other models have no
-such maps: for them there is python -m ritornello.analysis saliency.
+Look for a head that stays on the agent itself, one that runs ahead of what comes next, one that
+watches the score. A head that is gray all over is not used.
 """
 HEAD_COLOURS = (BLUE, ORANGE, YELLOW, PINK)  # one per head, then again from the start
 DARKEST = 0.2  # of a pixel's brightness, where a head does not look
@@ -49,9 +45,8 @@ PANELS_PER_ROW = 2
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
-    viewing = Viewing.of(
-        "attention", film_parser("attention", __doc__, EPILOG).parse_args(arguments)
-    )
+    options = film_parser("attention", __doc__, EXAMPLES).parse_args(arguments)
+    viewing = Viewing.of("attention", options)
     reel = Reel()
     with results_folder(viewing.output):
         with until_interrupted(reel) as ending, torch.inference_mode():

@@ -33,28 +33,19 @@ from ritornello.core.command_line import reader_may_leave
 from ritornello.core.errors import ConfigError
 from ritornello.sequences.folder import STATE_FILE
 
-EPILOG = """examples:
-  python -m ritornello.analysis compare --sequence_folder=results/elite_claim_small_<time>
+EXAMPLES = """  python -m ritornello.analysis compare --sequence_folder=results/elite_<time>
   python -m ritornello.analysis compare --runs='results/Pong*' --by=batch_size,lr --at_steps=1000000
   python -m ritornello.analysis compare --runs='plain=results/a,replay=results/b' --output=tables/ab
   python -m ritornello.analysis compare --runs=tables/ab        the same table from the CSV files
   python -m ritornello.analysis compare --scores='single=results/Pong_a,multi=results/6games_b'
 
 A run of several games counts in each of them: with the returns of that game, and with its share of
-the agent steps (--env_shares), so that it stands beside runs of that game alone. --scores compares
-agents by games in test mode instead, from the scores.csv that
-`python main.py --op_mode=test --test_all_checkpoints=True --load_model_url=<run>` writes.
+the agent steps (--env_shares). Without --at_steps, each game is scored where the shortest finished
+run of it ended. "Equal time" is when the fastest run reached those steps. Compare times only of
+runs that had the same machine, to themselves (column "undisturbed").
 
-Without --at_steps, each game is scored where the shortest finished run of it ended. "Equal time" is
-when the fastest run reached those steps: there, runs that cost more time have seen fewer steps.
-Compare times only of runs that had the machine to themselves (see the column "undisturbed", and in
-brackets the least of a configuration's runs), and the same machine.
-
---area_to scores a run by the area under its curve instead: its mean return over 0 to N agent steps,
-which varies less from seed to seed than the return at N. --to_score asks how many agent steps and
-minutes it takes to get to a raw score, or with a % to this share of human play; runs that never get
-there count as what they are (Kaplan and Meier). --profiles shows the whole distribution of the
-scores, and how often one configuration beats another; with --area_to of areas.
+--area_to varies less from seed to seed than the return at N. Runs that never get to --to_score
+count as what they are (Kaplan and Meier). --profiles is of areas with --area_to.
 """
 
 
@@ -78,11 +69,7 @@ def _compare_runs(options: argparse.Namespace, places: Sequence[str]) -> None:
         times, without = arrivals(runs, score, human)
         if not times:
             raise ConfigError(f"--to_score={100 * score:g}%: no game has a score of human play.")
-        _say(options, "to_score.md", arrivals_markdown(times, [*notes, *without], human))
-    elif options.area_to and not options.profiles:
-        areas = areas_by_game(runs, options.area_to)
-        text = areas_markdown(areas, notes, options.against, options.pool_games)
-        _say(options, "areas.md", text)
+        _say(options, "to_score.md", arrivals_markdown(times, [*notes, *without]))
     elif options.profiles:
         if options.area_to:
             areas = areas_by_game(runs, options.area_to)
@@ -95,6 +82,9 @@ def _compare_runs(options: argparse.Namespace, places: Sequence[str]) -> None:
         figure = profiles_figure(scored) if options.output else None
         if figure is not None:
             save(figure, Path(options.output) / "profiles.png")
+    elif options.area_to:
+        areas = areas_by_game(runs, options.area_to)
+        _say(options, "areas.md", areas_markdown(areas, notes, options.against))
     else:
         games = compare(runs, options.at_steps)
         _say(options, "table.md", page(games, notes))
@@ -125,8 +115,8 @@ def _places(options: argparse.Namespace) -> list[str]:
     of_trainings = options.area_to or options.profiles or options.to_score
     if options.scores and (places or of_trainings):
         raise ConfigError("--scores are of test mode: leave out what is of trainings.")
-    if (options.against or options.pool_games) and (options.area_to is None or options.profiles):
-        raise ConfigError("--against and --pool_games need --area_to=<steps>, and no --profiles.")
+    if options.against and (options.area_to is None or options.profiles):
+        raise ConfigError("--against needs --area_to=<steps>, and no --profiles.")
     if options.to_score and (options.area_to or options.profiles or options.at_steps):
         raise ConfigError("--to_score stands alone: leave --area_to, --profiles, --at_steps out.")
     if not places and not options.scores:
@@ -145,7 +135,7 @@ def _say(options: argparse.Namespace, name: str, text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("compare", __doc__, EPILOG)
+    parser = command_parser("compare", __doc__, EXAMPLES)
     add = parser.add_argument
     about = (
         "run folders, sequence folders, CSV files of an earlier comparison, folders or patterns of "
@@ -177,8 +167,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--profiles", action="store_true", help=about)
     about = "with --area_to: also show the difference of each configuration to this one"
     add("--against", default="", metavar="LABEL", help=about)
-    about = "with --area_to: also show human-normalised areas over all games together"
-    add("--pool_games", action="store_true", help=about)
     about = "also write the page, its figure, and one CSV of at most 200 rows per run, fit for git"
     add("--output", metavar="FOLDER", help=about)
     return parser

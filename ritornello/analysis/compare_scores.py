@@ -1,10 +1,9 @@
 """Tables of tested agents, compared: `python -m ritornello.analysis compare --scores=...`.
 
 A scores.csv holds the games of every checkpoint of a run, played in test mode
-(`--op_mode=test --test_all_checkpoints=True`); a scores_per_life.csv the same, life by life. The
-columns model_id, model_steps, env, episode_steps and episode_return are read; others may follow.
-Where they say which of how many games a row is (game, games), a checkpoint that lacks games does
-not count, nor does a last line that was cut: the test was stopped, or goes on. One table is one
+(`--op_mode=test --test_all_checkpoints=True`); a scores_per_life.csv the same, life by life. Where
+a row says which of how many games it is (game, games), a checkpoint that lacks games does not
+count, nor does a last line that was cut: the test was stopped, or goes on. One table is one
 training; tables with the same label are its repetitions with other seeds.
 """
 
@@ -12,23 +11,22 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
 import numpy as np
 
-from ritornello.agent.testing.human_scores import TABLE, all_human_normalised, anchors
-from ritornello.analysis.comparison import left_out_lines, over_games
-from ritornello.analysis.figure import LOOKS, plot_seeds, save
+from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
+from ritornello.analysis.comparison import markdown_page, over_games
+from ritornello.analysis.figure import LOOKS, legend, plot_seeds, save
 from ritornello.analysis.options import matching, split_label
 from ritornello.analysis.statistics import FEW, interval, mean_estimate
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.metrics.charts import INK, figure_text, new_figure, style
-from ritornello.wrappers.env_ids import is_atari, rom_name
 
 COLUMNS = ("model_id", "model_steps", "env", "episode_steps", "episode_return")
 FILE = "scores.csv"
@@ -61,11 +59,6 @@ class Table:
         steps = [float(checkpoint.model_steps) for checkpoint in self.checkpoints]
         means = [float(checkpoint.returns.mean()) for checkpoint in self.checkpoints]
         return np.array(steps), np.array(means)
-
-    def at(self, steps: float | None) -> Checkpoint | None:
-        """Return the newest checkpoint, or the newest of up to so many agent steps."""
-        reached = [c for c in self.checkpoints if steps is None or c.model_steps <= steps]
-        return reached[-1] if reached else None
 
 
 def read_tables(places: Sequence[str]) -> list[Table]:
@@ -114,35 +107,34 @@ def scores_markdown(tables: Sequence[Table], at_steps: float | None = None) -> s
       ConfigError: if no table has a checkpoint of so few steps.
     """
     unit = "lives" if tables[0].per_life else "games"
-    lines = [
+    about = (
         f"Score: mean raw return of the {unit} of one checkpoint in test mode [95 % bootstrap "
         f"interval: over {unit} where a label has one table, else over its tables; of fewer than "
         f"{FEW} (lowest to highest)]."
-    ]
+    )
     if unit == "games":
-        lines[0] += f" Human-normalised by the table of {TABLE}."
-    drawn_from: dict[str, dict[str, list[float]]] = {}  # env -> label -> what is drawn again
+        about += f" Human-normalised by the table of {TABLE}."
+    resampled: dict[str, dict[str, list[float]]] = {}  # env -> label -> what is drawn again
+    parts: dict[str, list[str]] = {}
     for env in sorted({table.env for table in tables}):
-        drawn_from[env], rows = _rows(tables, env, at_steps, unit)
+        resampled[env], rows = _rows(tables, env, at_steps, unit)
         headings = ["agent", "agent steps", "tables", unit, "return", "length in steps"]
         headings = [*headings, "human-normalised"][: len(rows[0])]
-        lines += ["", f"## {env}", "", *markdown.table(headings, rows)]
-    whole = over_games(drawn_from, mean_estimate) if unit == "games" else {}
+        parts[env] = markdown.table(headings, rows)
+    whole = over_games(resampled, mean_estimate) if unit == "games" else {}
     if whole:
-        lines += ["", "## Human-normalised, mean over games", ""]
         over = [[label, value.percent()] for label, value in whole.items()]
-        lines += markdown.table(["agent", "score"], over)
-    sources = dict.fromkeys(f"* {table.label}: {table.source}" for table in tables)
+        parts["Human-normalised, mean over games"] = markdown.table(["agent", "score"], over)
+    parts["Tables"] = [*dict.fromkeys(f"* {table.label}: {table.source}" for table in tables)]
     left_out = dict.fromkeys(note for table in tables for note in table.left_out)
-    lines += ["", "## Tables", "", *sources, *left_out_lines([*left_out])]
-    return "\n".join(lines) + "\n"
+    return markdown_page(about, parts, [*left_out])
 
 
 def draw_scores(tables: Sequence[Table], output: Path) -> None:
     """Draw the mean return of each label over training, a panel per game.
 
     Several tables of a label are drawn as the seeds they are (`plot_seeds`); a single one with the
-    95 % interval of its mean over games. A dotted line is the human level, where it is known.
+    95 % interval of its mean over games.
     """
     envs = sorted({table.env for table in tables})
     labels = list(dict.fromkeys(table.label for table in tables))
@@ -155,24 +147,30 @@ def draw_scores(tables: Sequence[Table], output: Path) -> None:
             colour, dash = LOOKS[place % len(LOOKS)]
             members = [table for table in tables if (table.label, table.env) == (label, env)]
             plot_seeds(axes, [table.curve() for table in members], colour, dash)
-            if len(members) == 1:
-                known = [
-                    (checkpoint.model_steps, *bounds)
-                    for checkpoint in members[0].checkpoints
-                    if (bounds := interval([checkpoint.returns], np.mean)) is not None
-                ]
-                band = np.array(known, np.float64).reshape(-1, 3).T
-                axes.fill_between(*band, color=colour, alpha=0.15, linewidth=0)
+            for checkpoints in [table.checkpoints for table in members if len(members) == 1]:
+                known = [(c.model_steps, interval([c.returns], np.mean)) for c in checkpoints]
+                band = [(steps, *bounds) for steps, bounds in known if bounds is not None]
+                columns_of_band = np.array(band, np.float64).reshape(-1, 3).T
+                axes.fill_between(*columns_of_band, color=colour, alpha=0.15, linewidth=0)
             if number == 1:
                 text = figure_text(label)
                 axes.plot([], [], color=colour, linestyle=dash, linewidth=2, label=text)
-        if is_atari(env) and rom_name(env) in anchors() and not tables[0].per_life:
-            axes.axhline(anchors()[rom_name(env)][1], color="#999999", linestyle=":", linewidth=1)
         style(axes, env, "agent steps", "")
     unit = "life" if tables[0].per_life else "game"
     figure.supylabel(f"mean raw return per {unit}", color=INK, fontsize=9)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9, labelcolor=INK)
+    legend(figure)
     save(figure, output)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One game, or one life."""
+
+    checkpoint: tuple[str, int, str]  # model, agent steps of it, env
+    game: str  # its number
+    games: int  # of the checkpoint in this env; 0: not known
+    returned: float
+    length: float
 
 
 def _read(path: Path, label: str) -> list[Table]:
@@ -184,12 +182,13 @@ def _read(path: Path, label: str) -> list[Table]:
         names = reader.fieldnames or []
         if tuple(names[: len(COLUMNS)]) != COLUMNS:
             raise ValueError(f"its columns are {shown_text(','.join(names)) or 'none'}")
-        by_env, left_out = _by_env(reader)
+        rows = list(_rows_of(reader))
     except (ValueError, OverflowError, csv.Error) as error:  # a UnicodeDecodeError is a ValueError
         raise ConfigError(
             f"{path} is damaged ({error}). Expected a table in UTF-8 whose first columns are "
             f"{','.join(COLUMNS)}, with finite numbers. {AGAIN}"
         ) from error
+    by_env, left_out = _by_env(rows)
     if len(sound) < len(content):
         left_out.append("The last line has no end: it was cut, and does not count.")
     if not by_env:
@@ -208,45 +207,41 @@ def _read(path: Path, label: str) -> list[Table]:
     ]
 
 
+def _rows_of(reader: csv.DictReader[str]) -> Iterator[_Row]:
+    """Yield the rows of a table; ValueError of one that is damaged."""
+    is_counted = {"game", "games"} <= set(reader.fieldnames or ())
+    for row in reader:
+        if None in row.values():
+            raise ValueError(f"a cell is missing in line {reader.line_num}")
+        steps, games = int(row["model_steps"]), int(row["games"]) if is_counted else 0
+        returned, length = float(row["episode_return"]), float(row["episode_steps"])
+        if games < is_counted or not all(map(isfinite, (steps, returned, length))):
+            raise ValueError(f"a number in line {reader.line_num} is out of range")
+        game = row["game"] if is_counted else str(reader.line_num)
+        yield _Row((row["model_id"], steps, row["env"]), game, games, returned, length)
+
+
 def _by_env(
-    reader: csv.DictReader[str],
+    rows: Sequence[_Row],
 ) -> tuple[dict[str, dict[int, list[tuple[float, float]]]], list[str]]:
     """Return env -> agent steps -> (return, length) of each game, and notes on what is left out."""
-    is_counted = {"game", "games"} <= set(reader.fieldnames or ())
-    # (model, agent steps, env) -> number of the game -> (return, length)
-    found: dict[tuple[str, int, str], dict[str, tuple[float, float]]] = {}
-    wanted: dict[tuple[str, int, str], int] = {}
-    for row in reader:
-        steps, returned, length, games = _numbers(row, reader.line_num)
-        checkpoint = row["model_id"], steps, row["env"]
-        # Of two tests that have added the same games, those of the first count.
-        game = row["game"] if is_counted else str(reader.line_num)
-        found.setdefault(checkpoint, {}).setdefault(game, (returned, length))
-        wanted.setdefault(checkpoint, games)
+    found: dict[tuple[str, int, str], dict[str, _Row]] = {}
+    for row in rows:  # of two tests that have added the same games, those of the first count
+        found.setdefault(row.checkpoint, {}).setdefault(row.game, row)
     by_env: dict[str, dict[int, list[tuple[float, float]]]] = {}
     left_out = []
-    for (model, steps, env), rows in found.items():
-        count = wanted[model, steps, env] if is_counted else len(rows)
-        if len(rows) < count:
+    for (model, steps, env), games in found.items():
+        played = list(games.values())
+        wanted = played[0].games or len(played)
+        if len(played) < wanted:
             left_out.append(
-                f"There are {len(rows)} of {count} games of {shown_text(model)} in "
+                f"There are {len(played)} of {wanted} games of {shown_text(model)} in "
                 f"{shown_text(env)}: they do not count. {AGAIN}"
             )
-        else:
-            counted = list(rows.values())[:count]
-            by_env.setdefault(env, {}).setdefault(steps, []).extend(counted)
+            continue
+        counted = by_env.setdefault(env, {}).setdefault(steps, [])
+        counted += [(row.returned, row.length) for row in played[:wanted]]
     return by_env, left_out
-
-
-def _numbers(row: Mapping[str, str | None], line: int) -> tuple[int, float, float, int]:
-    """Return agent steps of a row's model, return and length of its game, and number of games."""
-    if None in row.values():
-        raise ValueError(f"a cell is missing in line {line}")
-    steps, games = int(row["model_steps"] or ""), int(row.get("games") or 1)
-    returned, length = float(row["episode_return"] or ""), float(row["episode_steps"] or "")
-    if games < 1 or not all(map(isfinite, (steps, returned, length))):
-        raise ValueError(f"a number in line {line} is out of range")
-    return steps, returned, length, games
 
 
 def _rows(
@@ -256,34 +251,37 @@ def _rows(
 
     Drawn again are tables where a label has several, else games.
     """
+    of_game = [table for table in tables if table.env == env]
     members: dict[str, list[Checkpoint]] = {}
-    for table in tables:
-        checkpoint = table.at(at_steps) if table.env == env else None
-        if checkpoint is not None:
-            members.setdefault(table.label, []).append(checkpoint)
+    for table in of_game:
+        early = [c for c in table.checkpoints if at_steps is None or c.model_steps <= at_steps]
+        if early:
+            members.setdefault(table.label, []).append(early[-1])
     if not members:
-        first = min(t.checkpoints[0].model_steps for t in tables if t.env == env)
+        first = min(table.checkpoints[0].model_steps for table in of_game)
         raise ConfigError(
             f"--at_steps={at_steps:.0f}: no model was tested in {env} that early; the first has "
             f"{first:,} agent steps."
         )
-    drawn_from: dict[str, list[float]] = {}
-    rows: list[tuple[float, list[str]]] = []
-    for label, checkpoints in members.items():
-        means = [float(checkpoint.returns.mean()) for checkpoint in checkpoints]
-        drawn_from[label] = means if len(means) > 1 else checkpoints[0].returns.tolist()
-        score = mean_estimate([drawn_from[label]])
+    resampled: Mapping[str, list[float]] = {
+        label: [float(c.returns.mean()) for c in of] if len(of) > 1 else of[0].returns.tolist()
+        for label, of in members.items()
+    }
+    scores = {label: mean_estimate([values]) for label, values in resampled.items()}
+    rows = []
+    for label in sorted(scores, key=lambda label: -scores[label].value):
+        checkpoints = members[label]
         steps = sorted({checkpoint.model_steps for checkpoint in checkpoints})
         row = [
             label,
             " to ".join(f"{each:,}" for each in [steps[0], steps[-1]][: len(steps)]),
             str(len(checkpoints)),
             str(sum(len(checkpoint.returns) for checkpoint in checkpoints)),
-            str(score),
+            str(scores[label]),
             f"{np.mean([checkpoint.lengths.mean() for checkpoint in checkpoints]):,.0f}",
         ]
-        normalised = all_human_normalised(env, drawn_from[label])
+        normalised = all_human_normalised(env, resampled[label])
         if unit == "games" and normalised:
             row.append(mean_estimate([normalised]).percent())
-        rows.append((score.value, row))
-    return drawn_from, [row for _, row in sorted(rows, key=lambda item: -item[0])]
+        rows.append(row)
+    return dict(resampled), rows

@@ -63,8 +63,7 @@ def compare(runs: Sequence[Run], at_steps: float | None = None) -> list[GameComp
       ConfigError: if no run of a game reached `at_steps`.
     """
     games = []
-    for env in sorted({run.about.env for run in runs}):
-        members = [run for run in runs if run.about.env == env]
+    for env, members in by_game(runs).items():
         finished = [run for run in members if run.about.finished] or members
         steps = at_steps or min(run.curve.agent_steps[-1] for run in finished)
         # An unfinished run that came far enough says as much as a finished one.
@@ -144,12 +143,18 @@ def _why_left_out(run: Run, steps: float, option: str, chosen: str) -> str:
     )
 
 
+def by_game(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Return env -> its runs, in the order of the names."""
+    envs = sorted({run.about.env for run in runs})
+    return {env: [run for run in runs if run.about.env == env] for env in envs}
+
+
 def by_label(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Return label -> its runs, by seed; labels in the order in which they come."""
     labelled: dict[str, list[Run]] = {}
-    for run in runs:
+    for run in sorted(runs, key=lambda run: run.about.seed):
         labelled.setdefault(run.about.label, []).append(run)
-    return {label: sorted(of, key=lambda run: run.about.seed) for label, of in labelled.items()}
+    return {label: labelled[label] for label in dict.fromkeys(run.about.label for run in runs)}
 
 
 def over_games(
@@ -178,32 +183,34 @@ def over_games(
 def page(games: Sequence[GameComparison], notes: Sequence[str] = ()) -> str:
     """Return the comparison as a Markdown page: scores, runs, commands, and what was left out."""
     if not games:
-        return "\n".join(["No run has finished a game yet.", *left_out_lines(notes)]) + "\n"
+        return markdown_page("No run has finished a game yet.", {}, notes)
     runs = [run for game in games for row in game.rows for run in row.runs]
-    lines = [
+    about = (
         f"Score: mean raw return of the last {last_games(runs)} of training. {SCORE} "
-        f"Human-normalised scores by the table of {TABLE}.",
-    ]
-    for game in games:
-        lines += ["", f"## {shown_text(game.env)}", "", *markdown.table(*game_table(game))]
-    overall = over_games(
-        {game.env: {row.label: row.by_steps for row in game.rows} for game in games}
+        f"Human-normalised scores by the table of {TABLE}."
     )
+    tables = {game.env: markdown.table(*game_table(game)) for game in games}
+    scores = {game.env: {row.label: row.by_steps for row in game.rows} for game in games}
+    overall = [[label, value.percent()] for label, value in over_games(scores).items()]
     if overall:
-        lines += ["", "## Human-normalised, over games", ""]
-        rows = [[label, value.percent()] for label, value in overall.items()]
-        lines += markdown.table(["configuration", "at equal agent steps"], rows)
-    lines += ["", "## Runs", "", *markdown.table(*run_table(games)), "", "## Commands", ""]
-    lines += [f"* {shown_text(command, MAX_COMMAND)}" for command in _commands(games)]
-    left_out = [*notes, *(note for game in games for note in game.left_out)]
-    return "\n".join(lines + left_out_lines(left_out)) + "\n"
+        headings = ["configuration", "at equal agent steps"]
+        tables["Human-normalised, over games"] = markdown.table(headings, overall)
+    tables["Runs"] = markdown.table(*run_table(games))
+    tables["Commands"] = [f"* {shown_text(command, MAX_COMMAND)}" for command in _commands(games)]
+    return markdown_page(about, tables, [*notes, *(n for game in games for n in game.left_out)])
 
 
-def left_out_lines(notes: Sequence[str]) -> list[str]:
-    """Return the part of a page that says what was not compared, and why."""
-    if not notes:
-        return []
-    return ["", "## Left out", "", *(f"* {shown_text(note, MAX_COMMAND)}" for note in notes)]
+def markdown_page(
+    about: str, tables: Mapping[str, Sequence[str]], left_out: Sequence[str] = ()
+) -> str:
+    """Return a page: a sentence, lines under headings, and what was not compared, and why."""
+    lines = [about]
+    for heading, table in tables.items():
+        lines += ["", f"## {shown_text(heading)}", "", *table]
+    if left_out:
+        notes = [f"* {shown_text(note, MAX_COMMAND)}" for note in left_out]
+        lines += ["", "## Left out", "", *notes]
+    return "\n".join(lines) + "\n"
 
 
 def draw_games(games: Sequence[GameComparison], output: Path) -> None:

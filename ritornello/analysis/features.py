@@ -15,15 +15,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import Progress
 from torch import Tensor
 
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.agent.stored.model_file import find_model_folder
 from ritornello.analysis.figure import save
-from ritornello.analysis.options import add, add_output, add_place, command_parser, results_folder
+from ritornello.analysis.options import add, agent_parser, progress, results_folder, say_written
 from ritornello.analysis.playing import LoadedAgent, load_agent, play_many
 from ritornello.analysis.projections import MAX_POINTS, pca, tsne
 from ritornello.core.atomic_file import atomic_path, write_json
@@ -31,10 +29,8 @@ from ritornello.core.errors import ConfigError
 from ritornello.metrics.charts import INK, new_figure, title
 from ritornello.replay.item import Draw, Item, unpack_items
 
-EPILOG = """examples:
-  python -m ritornello.analysis features --load_model_url=models/pong
+EXAMPLES = """  python -m ritornello.analysis features --load_model_url=models/pong
   python -m ritornello.analysis features --load_model_url=results/<run> --of=replay --buffer=elite
-  python -m ritornello.analysis features --load_model_url=<run> --points=4000 --perplexity=50
 
 --of=replay needs a checkpoint with the contents of its buffers: train with --save_replay=True.
 
@@ -43,9 +39,6 @@ colours
   age        how long ago it was: in agent steps of the game, or in updates since it was played
   distance   from the newest of the same game, in feature space
   game       number of the game, if there are several
-
-Written to <output>: features_<game|replay>.png, the same as .npz (features, projections and
-colours) and as .json (share of variance, settings). How to read them: docs/analysis.md.
 """
 ENVS = 8  # that play, or as many as there are games
 STRIDE = 4  # of their steps one is kept: neighbours show nearly the same
@@ -83,15 +76,15 @@ def _map(agent: LoadedAgent, points: Points, options: argparse.Namespace, stem: 
     """Project the features, and write all files."""
     projection = pca(points.features)
     maps = {"PCA": projection.points}
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("t-SNE", total=options.steps)
+    with progress() as bars:
+        bar = bars.add_task("t-SNE", total=options.steps)
         if options.steps:
             maps["t-SNE"] = tsne(
                 points.features,
                 perplexity=options.perplexity,
                 steps=options.steps,
                 seed=options.seed,
-                on_step=lambda: progress.advance(bar),
+                on_step=lambda: bars.advance(bar),
             )
     share = projection.variance_share.tolist()
     _draw(points, maps, share, f"{agent.label}, {options.of}", stem.with_suffix(".png"))
@@ -102,7 +95,7 @@ def _map(agent: LoadedAgent, points: Points, options: argparse.Namespace, stem: 
     settings = {k: v for k, v in vars(options).items() if k != "output"}
     facts = {"pca_variance_share": share, "age_unit": points.age_unit, "settings": settings}
     write_json(stem.with_suffix(".json"), facts)
-    Console().print(f"written: {stem}.png, .npz and .json", markup=False, soft_wrap=True)
+    say_written(stem.parent, *(f"{stem.name}.{kind}" for kind in ("png", "npz", "json")))
 
 
 def game_points(agent: LoadedAgent, count: int, seed: int = 0) -> Points:
@@ -224,13 +217,10 @@ def _draw(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("features", __doc__, EPILOG)
-    add_place(parser)
+    parser = agent_parser("features", __doc__, EXAMPLES)
     add(parser, "of", "game", "games played now, or the saved replay", choices=("game", "replay"))
     add(parser, "buffer", "", "name of the replay buffer; empty: the one that holds most")
     add(parser, "points", 1000, "observations on the map", least=1)
     add(parser, "perplexity", 30.0, "t-SNE: about how many neighbours each point has")
     add(parser, "steps", 500, "steps of t-SNE; 0 draws PCA alone", least=0)
-    add(parser, "seed", 0, "seed of the games and of the choice of observations")
-    add_output(parser, "analysis in the run folder")
     return parser

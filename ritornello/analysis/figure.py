@@ -61,6 +61,19 @@ def png(figure: Figure, *, colours: int | None = None) -> bytes:
     return few.getvalue()
 
 
+def legend(figure: Figure, title: str | None = None, columns: int = 2) -> None:
+    """Explain the lines of a figure below it."""
+    figure.legend(
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=9,
+        labelcolor=INK,
+        title=title,
+        title_fontsize=8,
+    )
+
+
 def heat_map(
     axes: Axes,
     table: np.ndarray,
@@ -123,15 +136,7 @@ def learning_curves(games: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Figur
     title = None
     if with_seeds and most_seeds > 1:
         title = LEGEND if most_seeds < FEW else LEGEND_OF_MANY
-    figure.legend(
-        loc="outside lower center",
-        ncols=columns,
-        frameon=False,
-        fontsize=9,
-        labelcolor=INK,
-        title=title,
-        title_fontsize=8,
-    )
+    legend(figure, title, columns)
     return figure
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sized
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,14 +19,13 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from ritornello.analysis.options import add, add_output, add_place, at_least, command_parser
+from ritornello.analysis.options import add, agent_parser, at_least, say_written
 from ritornello.analysis.playing import LoadedAgent, Moment, load_player, play
 from ritornello.core.atomic_file import write_json
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json, read_text
 from ritornello.core.spec import game_name
-from ritornello.core.stop_signals import INTERRUPTED
-from ritornello.metrics.film import GIF_MAX_KILOBYTES, Film, write_gif
+from ritornello.metrics.film import Film
 from ritornello.wrappers.registry import steps_per_s
 from ritornello.wrappers.trusted_modules import check_trusted, trust_modules_of
 
@@ -45,32 +42,16 @@ BLUE, YELLOW = (0.0, 0.64, 1.0), (1.0, 0.95, 0.28)
 ORANGE, PINK, WHITE = (1.0, 0.44, 0.0), (1.0, 0.59, 0.82), (1.0, 1.0, 1.0)
 
 
-def film_parser(command: str, about: str | None, epilog: str) -> argparse.ArgumentParser:
+def film_parser(command: str, about: str | None, examples: str) -> argparse.ArgumentParser:
     """Return a parser with the options that all commands which make films have."""
-    parser = command_parser(command, about, epilog)
-    add_place(parser)
+    parser = agent_parser(command, about, examples)
     parser.add_argument("--env", metavar="GAME", help="game to play (default: the agent's first)")
-    add(parser, "seed", 0, "seed of the game")
     add(parser, "greedy", False, "take the most probable action instead of drawing one")
-    parser.add_argument(
-        "--actions",
-        type=Path,
-        metavar="FILE",
-        help="repeat the game of another film, given its actions.json: several agents can then "
-        "be examined in the same states",
-    )
+    about = "repeat the game of another film, given its actions.json, also with another agent"
+    parser.add_argument("--actions", type=Path, metavar="FILE", help=about)
     add(parser, "start", 0, "step of the game at which the film begins", least=0)
-    parser.add_argument("--steps", type=at_least(1), metavar="N", help="length in steps")
-    add(parser, "seconds", DEFAULT_FILM_S, "length in seconds of watching, unless --steps is given")
-    parser.add_argument(
-        "--gif",
-        type=at_least(1),
-        nargs="?",
-        const=GIF_MAX_KILOBYTES,
-        metavar="KILOBYTES",
-        help="also make a GIF of at most so many kilobytes (%(const)s without a number)",
-    )
-    add_output(parser, "analysis/ below the run")
+    about = f"length in steps (default: {DEFAULT_FILM_S:g} s of watching)"
+    parser.add_argument("--steps", type=at_least(1), metavar="N", help=about)
     return parser
 
 
@@ -96,8 +77,6 @@ class Viewing:
           ConfigError: if something does not fit together.
           CheckpointError: if the agent cannot be loaded.
         """
-        if options.steps is None and not 0 < options.seconds < float("inf"):
-            raise ConfigError(f"--seconds={options.seconds:g}, expected a number above 0.")
         recorded = _read_actions(options.actions) if options.actions else None
         if options.env:
             trust_modules_of(options.env)
@@ -107,7 +86,7 @@ class Viewing:
         agent, task = load_player(options.load_model_url, env)
         seed = recorded["seed"] if recorded else options.seed
         rate = steps_per_s(agent.game_config(task))
-        steps = options.steps or max(1, round(options.seconds * rate))
+        steps = options.steps or max(1, round(DEFAULT_FILM_S * rate))
         replayed = _for_agent(recorded, agent) if recorded else None
         if replayed is not None:
             steps = min(steps, len(replayed) - options.start)
@@ -194,7 +173,7 @@ def write_film(
     still: int,
     settings: Mapping[str, Any],
 ) -> None:
-    """Write film.mp4, still.png, maps.npz, actions.json and settings.json, and a GIF if asked for.
+    """Write film.mp4, still.png, maps.npz, actions.json and settings.json.
 
     Args:
       viewing: what was played.
@@ -218,17 +197,9 @@ def write_film(
         for number in range(len(reel)):
             film.add(draw(number))
     iio.imwrite(folder / "still.png", draw(still))
-    if viewing.options.gif:
-        write_gif(
-            folder / "film.gif",
-            folder / "film.mp4",
-            viewing.frames_per_s,
-            shrink=ENLARGEMENT,
-            max_kilobytes=viewing.options.gif,
-        )
     shown = {"frames": len(reel), "still": viewing.options.start + still}
     write_json(folder / "settings.json", {**viewing.facts(), **shown, **settings})
-    sys.stdout.write(f"written to {folder}: film of {len(reel)} moments, and its maps\n")
+    say_written(folder, f"film.mp4 of {len(reel)} moments", "still.png", "maps.npz, *.json")
 
 
 def full_colour(maps: np.ndarray) -> float:
@@ -265,33 +236,6 @@ def with_legend(picture: np.ndarray, entries: Mapping[str, Light]) -> np.ndarray
     return np.concatenate([picture, strip])
 
 
-@dataclass
-class Ending:
-    """How a command ends."""
-
-    status: int = 0
-
-
-@contextmanager
-def until_interrupted(kept: Sized) -> Iterator[Ending]:
-    """Let the first Ctrl-C end the body, so that what is there can be written.
-
-    Args:
-      kept: what is there so far; without anything the interruption is passed on.
-
-    Yields:
-      The ending of the command, whose status says afterwards whether it was interrupted.
-    """
-    ending = Ending()
-    try:
-        yield ending
-    except KeyboardInterrupt:
-        if not len(kept):
-            raise KeyboardInterrupt("there is nothing yet to write") from None
-        sys.stderr.write("interrupted: writing what is there\n")
-        ending.status = INTERRUPTED
-
-
 def _read_actions(path: Path) -> dict[str, Any]:
     """Return what an actions.json says: env, seed, action_names and actions."""
     data = parse_json(read_text(path, "the list of actions"), str(path))
@@ -307,8 +251,7 @@ def _read_actions(path: Path) -> dict[str, Any]:
             f"{path} is no list of actions: expected JSON with env, seed, action_names and "
             "actions, as python -m ritornello.analysis saliency writes it (actions.json)."
         )
-    found: dict[str, Any] = data
-    return found
+    return dict(data)
 
 
 def _for_agent(recorded: Mapping[str, Any], agent: LoadedAgent) -> list[int]:

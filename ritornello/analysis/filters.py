@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor
 
@@ -24,37 +23,30 @@ from ritornello.agent.assembly import build_model
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.stored.checkpoint_folder import resolve
 from ritornello.agent.stored.model_file import find_model_folder
-from ritornello.analysis.figure import heat_map, save
+from ritornello.analysis.figure import heat_map, legend, save
 from ritornello.analysis.filters_images import draw_first_layer, draw_preferred
 from ritornello.analysis.layers import conv_layers, distances, layer_grams, linear_cka
 from ritornello.analysis.options import (
     add,
-    add_output,
-    add_place,
-    command_parser,
+    agent_parser,
     csv_text,
+    progress,
     results_folder,
+    say_written,
 )
 from ritornello.analysis.playing import LoadedAgent, load_agent, play_many
-from ritornello.core.atomic_file import write_json, write_text
+from ritornello.core.atomic_file import write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.run_layout import CHECKPOINTS
 from ritornello.metrics.charts import COLOURS, INK, new_figure, style
 
-EPILOG = """examples:
-  python -m ritornello.analysis filters --load_model_url=models/pong
-  python -m ritornello.analysis filters --load_model_url=<run> --with=<other> --propagate
+EXAMPLES = """  python -m ritornello.analysis filters --load_model_url=models/pong
   python -m ritornello.analysis filters --load_model_url=<run> --with=<other>,<third>
 
 A run folder means its milestones (--save_model_every_nsteps while training) and its latest
-checkpoint, so that there are curves over training time; without milestones, the checkpoints that
-are left. Each checkpoint of --load_model_url is compared with the one of the other run that has the
-nearest number of agent steps. Without --with, it is compared with the end of its own training, and
-a single checkpoint with a network that has not learned.
-
-Written to <output>: filters.csv and filters.json (all numbers), distances.png and cka.png (curves),
-cka_layers.png (each layer against each), first_layer.png (its weights), preferred_<layer>.png (the
-images that excite each filter most). How to read them: docs/analysis.md.
+checkpoint. Each is compared with the checkpoint of the other run that has the nearest number of
+agent steps; without --with, with the end of its own training, and a single checkpoint with a
+network that has not learned. How to read the files: docs/analysis.md.
 """
 BASELINE = "two random networks"
 UNTRAINED = "a random network"
@@ -94,16 +86,16 @@ class Shown:
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        agents = load_training(options.load_model_url, options.checkpoints, progress)
+    with progress() as bars:
+        agents = load_training(options.load_model_url, options.checkpoints, bars)
         others = {
-            place: load_training(place, options.checkpoints, progress)
+            place: load_training(place, options.checkpoints, bars)
             for place in options.others.split(",")
             if place
         }
         with results_folder(options.output or agents[-1].folder / "filters") as folder:
-            written = _compare_all(agents, others, options, folder, progress)
-    Console().print(f"written to {folder}: {', '.join(written)}", markup=False, soft_wrap=True)
+            written = _compare_all(agents, others, options, folder, bars)
+    say_written(folder, *written)
     return 0
 
 
@@ -112,28 +104,25 @@ def _compare_all(
     others: dict[str, list[LoadedAgent]],
     options: argparse.Namespace,
     folder: Path,
-    progress: Progress,
+    bars: Progress,
 ) -> list[str]:
     """Compare all pairs of networks, draw the filters, and return the names of the files."""
     newest = agents[-1]
     shown = played_observations(newest, options.observation_count, options.seed)
     rows: list[Comparison] = []
     pairs = list(_pairs(agents, others))
-    for one, other, name, steps in progress.track(pairs, description="comparing"):
-        rows += compare(one, other, name, steps, shown, options.propagate)
+    for one, other, name, steps in bars.track(pairs, description="comparing"):
+        rows += compare(one, other, name, steps, shown)
     headings = [field.name for field in fields(Comparison)]
     write_text(folder / "filters.csv", csv_text(headings, map(astuple, rows)))
-    numbers = [dict(zip(headings, astuple(row), strict=True)) for row in rows]
-    settings = {"place": options.load_model_url, "propagate": options.propagate}
-    write_json(folder / "filters.json", {"settings": settings, "comparisons": numbers})
     last = {name: (one, other) for one, other, name, _ in pairs}  # the newest of each
     maps = {name: layer_map(*pair, shown) for name, pair in last.items()}
     return [
-        *("filters.csv", "filters.json"),
+        "filters.csv",
         *_draw_curves(rows, folder),
         *_draw_maps(maps, newest.label, folder),
         *draw_first_layer(newest, folder),
-        *draw_preferred(newest, folder, options.preferred_steps, progress),
+        *draw_preferred(newest, folder, options.preferred_steps, bars),
     ]
 
 
@@ -159,10 +148,10 @@ def checkpoint_files(url: str, limit: int) -> list[str]:
     return [str(files[index]) for index in kept]
 
 
-def load_training(url: str, limit: int, progress: Progress) -> list[LoadedAgent]:
+def load_training(url: str, limit: int, bars: Progress) -> list[LoadedAgent]:
     """Load the checkpoints of one training (see `checkpoint_files`), the newest last."""
     files = checkpoint_files(url, limit)
-    agents = [load_agent(file) for file in progress.track(files, description=f"loading {url}")]
+    agents = [load_agent(file) for file in bars.track(files, description=f"loading {url}")]
     return sorted(agents, key=lambda agent: agent.agent_steps)
 
 
@@ -210,9 +199,8 @@ def random_model(agent: LoadedAgent, seed: int) -> ActorCritic:
 
 
 def compare(
-    agent: LoadedAgent, other: LoadedAgent, name: str, other_steps: int, shown: Shown,
-    propagate: bool = False,
-) -> list[Comparison]:  # fmt: skip
+    agent: LoadedAgent, other: LoadedAgent, name: str, other_steps: int, shown: Shown
+) -> list[Comparison]:
     """Compare each layer of two networks.
 
     Args:
@@ -222,11 +210,10 @@ def compare(
       name: name of the second network, for the report.
       other_steps: agent steps for which the second was trained.
       shown: what both are shown.
-      propagate: whether matches are propagated to the next layer, see `distances`.
     """
     mine, theirs = conv_layers(agent.model.torso_net), conv_layers(other.model.torso_net)
     fit = [layer.weight.shape for layer in mine] == [layer.weight.shape for layer in theirs]
-    found = distances(mine, theirs, propagate=propagate) if fit else []
+    found = distances(mine, theirs) if fit else []
     by_layer = {layer.name: (layer.default, layer.optimal) for layer in found}
     one, two = shown.grams(agent), shown.grams(other)
     return [
@@ -321,7 +308,7 @@ def _draw_layers(
         # The CKA of a layer that says the same about all observations is not a number.
         values = [getattr(r, q) for r in rows for q in quantities if r.layer == layer]
         axes.set_ylim(0, 1.08 * max([v for v in values if isfinite(v)], default=1.0) or 1.0)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8, labelcolor=INK)
+    legend(figure)
     figure.supylabel(label, fontsize=9, color=INK)
     save(figure, path)
 
@@ -349,14 +336,10 @@ def _shortened(name: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("filters", __doc__, EPILOG)
-    add_place(parser)
+    parser = agent_parser("filters", __doc__, EXAMPLES)
     about = "other run folders, checkpoint files or model folders to compare it with"
     parser.add_argument("--with", dest="others", default="", metavar="PLACE,...", help=about)
     add(parser, "checkpoints", 10, "largest number of checkpoints of each run", least=1)
-    add(parser, "propagate", False, "also reorder the inputs of each layer by the match before it")
     add(parser, "observation_count", 256, "observations on which activations are compared", least=2)
     add(parser, "preferred_steps", 60, "steps towards an image that a filter prefers", least=0)
-    add(parser, "seed", 0, "seed of the games")
-    add_output(parser, "analysis/filters in the run folder")
     return parser

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import Progress
 
 from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.learning.feed import Feed
@@ -31,16 +29,16 @@ from ritornello.analysis.figure import heat_map, save
 from ritornello.analysis.filters import checkpoint_files
 from ritornello.analysis.options import (
     add,
-    add_output,
-    add_place,
-    command_parser,
+    agent_parser,
     csv_text,
+    progress,
     results_folder,
+    say_written,
 )
 from ritornello.analysis.playing import load_agent
 from ritornello.core.atomic_file import write_text
 from ritornello.core.run_layout import RECORDS
-from ritornello.metrics.charts import COLOURS, INK, figure_text, new_figure, tick, title
+from ritornello.metrics.charts import INK, figure_text, new_figure, tick, title
 from ritornello.metrics.run_files import read_records
 from ritornello.replay.codec import make_codec
 from ritornello.replay.item import Draw, Item
@@ -51,8 +49,7 @@ if TYPE_CHECKING:
 
     from ritornello.agent.assembly import Blueprint
 
-EPILOG = """examples:
-  python -m ritornello.analysis gradients --load_model_url=results/<run>
+EXAMPLES = """  python -m ritornello.analysis gradients --load_model_url=results/<run>
   python -m ritornello.analysis gradients --load_model_url=results/<run> --measure --batches=20
   python -m ritornello.analysis gradients --load_model_url=models/pong
 
@@ -60,8 +57,6 @@ EPILOG = """examples:
   mean_abs       mean absolute gradient of its weights
   update_ratio   |new weights - old| / |old weights| of one update; around 1e-3 is usual
   zero_fraction  share of its weights with a gradient of exactly 0: near 1, units are dead
-
-Written to <output>: gradients.png and gradients.csv. How to read them: docs/analysis.md.
 """
 QUANTITIES = ("norm", "mean_abs", "update_ratio", "zero_fraction")  # all but the last: as powers
 ENVS = 8  # that play where gradients are measured now, or as many as there are games
@@ -83,29 +78,19 @@ def main(arguments: Sequence[str]) -> int:
     url = options.load_model_url
     with results_folder(options.output or _folder_of(url)) as folder:
         measured = [] if options.measure else recorded(Path(url))
-        if measured:
-            source = f"{len(measured)} records of the training"
-        else:
-            measured = _all_measured_now(url, options)
+        source = f"{len(measured)} records of the training"
+        if not measured:
+            files = checkpoint_files(url, options.checkpoints)
             source = "measured now, on new games"
+            with progress() as bars:
+                for file in bars.track(files, description="learning from new games"):
+                    measured.append(measured_now(file, options.batches, options.seed))
+            measured.sort(key=lambda measurement: measurement.agent_steps)
         write_text(folder / "gradients.csv", table(measured))
         figure = heat_maps(_averaged(measured), f"{Path(url).resolve().name}: {source}")
         save(figure, folder / "gradients.png")
-    Console().print(
-        f"{source}; written: {folder / 'gradients'}.png and .csv", markup=False, soft_wrap=True
-    )
+    say_written(folder, "gradients.png", f"gradients.csv ({source})")
     return 0
-
-
-def _all_measured_now(url: str, options: argparse.Namespace) -> list[Measurement]:
-    """Measure at each checkpoint that `url` means; return it in the order of training."""
-    files = checkpoint_files(url, options.checkpoints)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        measured = [
-            measured_now(file, options.batches, options.seed)
-            for file in progress.track(files, description="learning from new games")
-        ]
-    return sorted(measured, key=lambda measurement: measurement.agent_steps)
 
 
 def recorded(folder: Path) -> list[Measurement]:
@@ -157,11 +142,11 @@ def measured_now(url: str, batches: int, seed: int = 0) -> Measurement:
     learner = blueprint.learner()
     state = _learner_state(checkpoint, learner.state_dict())
     steps = checkpoint.agent_steps
-    progress = min(1.0, steps / blueprint.flags.schedule_steps)
+    share = min(1.0, steps / blueprint.flags.schedule_steps)
     sums: dict[str, list[float]] = defaultdict(list)
     for batch in _batches(blueprint, state, batches):
         learner.load_state_dict(copy.deepcopy(state))  # each batch meets the same network
-        for name, value in learner.step(batch, progress).items():
+        for name, value in learner.step(batch, share).items():
             sums[name].append(float(value))
     means = {name: float(np.mean(values)) for name, values in sums.items()}
     if isinstance(checkpoint, ShippedModel):
@@ -239,10 +224,7 @@ def _averaged(measured: Sequence[Measurement]) -> list[Measurement]:
 
 
 def heat_maps(measured: Sequence[Measurement], about: str) -> Figure:
-    """Return a figure with a panel for each quantity that is known: layers against time.
-
-    Of a single measurement there is no time that could be an axis: points are drawn then.
-    """
+    """Return a figure with a panel for each quantity that is known: layers against time."""
     layers = list(dict.fromkeys(layer for m in measured for layer in m.values))
     tables = {
         quantity: np.array(
@@ -260,16 +242,10 @@ def heat_maps(measured: Sequence[Measurement], about: str) -> Figure:
         is_share = quantity == "zero_fraction"
         values = table if is_share else np.log10(np.where(table > 0, table, np.nan))
         name = quantity if is_share else f"log10 {quantity}"
-        if len(measured) == 1:
-            axes.plot(values[:, 0], range(len(layers)), "o", color=COLOURS[0])
-            axes.set_ylim(len(layers) - 0.5, -0.5)
-            axes.set_title(name, loc="left", color=INK, fontsize=9)
-            axes.set_yticks(range(len(layers)), names)
-        else:
-            heat_map(axes, values, name, names, (0, 1) if is_share else None)
-            marks = np.unique(np.linspace(0, len(measured) - 1, 6).round().astype(int))
-            axes.set_xticks(marks, [tick(float(f"{measured[i].agent_steps:.3g}")) for i in marks])
-            axes.set_xlabel("agent steps", fontsize=9, color=INK)
+        heat_map(axes, values, name, names, (0, 1) if is_share else None)
+        marks = np.unique(np.linspace(0, len(measured) - 1, 6).round().astype(int))
+        axes.set_xticks(marks, [tick(float(f"{measured[i].agent_steps:.3g}")) for i in marks])
+        axes.set_xlabel("agent steps", fontsize=9, color=INK)
     return figure
 
 
@@ -281,11 +257,9 @@ def _folder_of(url: str) -> Path:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("gradients", __doc__, EPILOG)
-    add_place(parser, "run folder; without records of gradients also a checkpoint or model folder")
+    about = "run folder; without records of gradients also a checkpoint or model folder"
+    parser = agent_parser("gradients", __doc__, EXAMPLES, about)
     add(parser, "measure", False, "measure at the checkpoints even if gradients were recorded")
     add(parser, "checkpoints", 10, "largest number of checkpoints that are measured", least=1)
     add(parser, "batches", 8, "batches whose gradients are averaged at each checkpoint", least=1)
-    add(parser, "seed", 0, "seed of the games")
-    add_output(parser, "analysis in the run folder")
     return parser

@@ -79,17 +79,12 @@ def conv_layers(torso: nn.Module) -> list[ConvLayer]:
     return layers
 
 
-def distances(
-    first: Sequence[ConvLayer], second: Sequence[ConvLayer], *, propagate: bool = False
-) -> list[LayerDistance]:
-    """Compare the layers of two networks of one architecture.
+def distances(first: Sequence[ConvLayer], second: Sequence[ConvLayer]) -> list[LayerDistance]:
+    """Compare the layers of two networks of one architecture, results of `conv_layers`.
 
-    Args:
-      first: convolutions of the first network, result of `conv_layers`.
-      second: those of the second network.
-      propagate: reorder the input channels of a layer as the outputs they read were matched, so
-        that networks which differ in nothing but the order of their filters are at distance 0 in
-        every layer; layers whose outputs are added up (residual blocks) then share one order.
+    For the optimal distance the input channels of a layer are reordered as the outputs they read
+    were matched, so that networks which differ in nothing but the order of their filters are at
+    distance 0 in every layer; layers whose outputs are added up (residual blocks) share one order.
 
     Raises:
       ConfigError: if the layers do not have the same shapes.
@@ -100,14 +95,14 @@ def distances(
     found: list[LayerDistance] = []
     for one, two in zip(first, second, strict=True):
         weight = two.weight
-        if propagate and two.reads is not None:
+        if two.reads is not None:
             weight = weight[:, found[two.reads].order]
         ours, as_they_stand, theirs = (
             array.reshape(len(array), -1).astype(np.float64)
             for array in (one.weight, two.weight, weight)
         )
         cost = squared_distances(ours, theirs)
-        if propagate and two.adds_to is not None:
+        if two.adds_to is not None:
             order = found[two.adds_to].order
         else:
             order = linear_sum_assignment(cost)[1]

@@ -1,4 +1,4 @@
-"""The command line that all analyses have in common."""
+"""What all analyses have in common: options, folder of results, progress, Ctrl-C, CSV."""
 
 from __future__ import annotations
 
@@ -7,48 +7,54 @@ import csv
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+from rich.console import Console
+from rich.progress import Progress
+
 from ritornello.core.command_line import WrappedHelp
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
+from ritornello.core.stop_signals import INTERRUPTED
 
 NEXT_TO_READ = re.compile(r"\s*Next\s+to\s+read:\s+\S+\.py\.")  # for readers of the code
+PLACE = "run folder, checkpoint file or model folder"
 
 
-def command_parser(command: str, about: str | None, epilog: str) -> argparse.ArgumentParser:
+def command_parser(command: str, about: str | None, examples: str) -> argparse.ArgumentParser:
     """Return a parser of `python -m ritornello.analysis <command>` without any option yet.
 
     Args:
       command: name of the command.
       about: what it answers, the docstring of its module.
-      epilog: examples, and how to read the result.
+      examples: examples, and how to read the result.
     """
     return argparse.ArgumentParser(
         prog=f"python -m ritornello.analysis {command}",
         description=about and NEXT_TO_READ.sub("", about),
-        epilog=epilog,
+        epilog=f"examples:\n{examples}",
         formatter_class=WrappedHelp,
         allow_abbrev=False,
     )
 
 
-def add_place(
-    parser: argparse.ArgumentParser, about: str = "run folder, checkpoint file or model folder"
-) -> None:
-    """Add the option that says which agent, or which agents, a command looks at."""
-    parser.add_argument("--load_model_url", required=True, metavar="PLACE", help=about)
-
-
-def add_output(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add the option for the folder of the results; `default` says in words where they go else."""
-    about = f"folder for the results (default: {default})"
+def agent_parser(
+    command: str, about: str | None, examples: str, place: str = PLACE
+) -> argparse.ArgumentParser:
+    """Return a parser with what all commands about agents have: an agent, a seed, a folder."""
+    parser = command_parser(command, about, examples)
+    parser.add_argument("--load_model_url", required=True, metavar="PLACE", help=place)
+    add(parser, "seed", 0, "seed of the games, and of all that is drawn")
+    about = "folder for the results (default: analysis/ below the run)"
     parser.add_argument("--output", type=Path, metavar="FOLDER", help=about)
+    return parser
 
 
 def add(
@@ -60,12 +66,12 @@ def add(
     least: int | None = None,
     choices: Sequence[str] | None = None,
 ) -> None:
-    """Add one option `--name` whose type is that of its default.
+    """Add one option `--name` whose type is that of its default; False makes a switch.
 
     Args:
       parser: parser to which it is added.
       name: name of the option, without dashes.
-      default: its default; False makes a switch.
+      default: its default.
       about: help text.
       least: smallest whole number allowed.
       choices: the texts allowed.
@@ -73,15 +79,47 @@ def add(
     if default is False:
         parser.add_argument(f"--{name}", action="store_true", help=about)
         return
-    kind = type(default) if least is None else at_least(least)
     parser.add_argument(
         f"--{name}",
-        type=kind,
+        type=type(default) if least is None else at_least(least),
         default=default,
         choices=choices,
         metavar=None if choices else "X" if isinstance(default, float) else "N",
         help=f"{about} (default: %(default)s)",
     )
+
+
+def progress() -> Progress:
+    """Return bars of progress on standard error, which vanish at the end."""
+    return Progress(console=Console(stderr=True), transient=True)
+
+
+def say_written(folder: Path, *names: str) -> None:
+    """Print which files were written into the folder of the results."""
+    sys.stdout.write(f"written to {folder}: {', '.join(names)}\n")
+
+
+@dataclass
+class Ending:
+    """How a command ends."""
+
+    status: int = 0
+
+
+@contextmanager
+def until_interrupted(kept: Sized) -> Iterator[Ending]:
+    """Let the first Ctrl-C end the body, so that what is `kept` can be written.
+
+    Without anything in it the interruption is passed on. Yields the ending of the command.
+    """
+    ending = Ending()
+    try:
+        yield ending
+    except KeyboardInterrupt:
+        if not len(kept):
+            raise KeyboardInterrupt("there is nothing yet to write") from None
+        sys.stderr.write("interrupted: writing what is there\n")
+        ending.status = INTERRUPTED
 
 
 @contextmanager
@@ -117,13 +155,7 @@ def matching(pattern: str) -> list[Path]:
     return [Path(pattern)] if os.path.lexists(pattern) else sorted(map(Path, glob(pattern)))
 
 
-def _fits_something(pattern: str) -> bool:
-    return bool(matching(pattern))
-
-
-def split_label(
-    place: str, is_there: Callable[[str], bool] = _fits_something
-) -> tuple[str | None, str]:
+def split_label(place: str, is_there: Callable[[str], object] = matching) -> tuple[str | None, str]:
     """Split `label=place` behind the shortest label after which something is there.
 
     A path may hold "=" too, so a place that is there as it was given has no label.
@@ -144,13 +176,8 @@ def split_label(
     return None, place
 
 
-def at_least(least: int, unit: str = "") -> Callable[[str], int]:
-    """Return the `type` of an option that is a whole number, such as 2000 or 2_000.
-
-    Args:
-      least: smallest number allowed.
-      unit: what is counted, for the message.
-    """
+def at_least(least: int) -> Callable[[str], int]:
+    """Return the `type` of an option that is a whole number from `least` on, such as 2_000."""
 
     def read(text: str) -> int:
         try:
@@ -158,8 +185,7 @@ def at_least(least: int, unit: str = "") -> Callable[[str], int]:
         except ValueError:
             number = least - 1
         if number < least:
-            what = f"number of {unit}" if unit else "whole number"
-            raise argparse.ArgumentTypeError(f"{text!r} is not a {what} of at least {least}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
         return number
 
     return read

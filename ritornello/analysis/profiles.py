@@ -19,8 +19,8 @@ import numpy as np
 
 from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
 from ritornello.analysis.area import GameAreas
-from ritornello.analysis.comparison import GameComparison, left_out_lines
-from ritornello.analysis.figure import LOOKS
+from ritornello.analysis.comparison import GameComparison, markdown_page
+from ritornello.analysis.figure import LOOKS, legend
 from ritornello.analysis.runs import last_games
 from ritornello.analysis.statistics import (
     FEW,
@@ -33,7 +33,7 @@ from ritornello.analysis.statistics import (
 )
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
-from ritornello.metrics.charts import COLOURS, INK, figure_text, new_figure, style
+from ritornello.metrics.charts import COLOURS, figure_text, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,9 +53,14 @@ class Scored:
     games: tuple[str, ...]
     raw: dict[str, list[Sequence[float]]]  # label -> scores of each game; the best label first
     scaled: dict[str, list[list[float]]]  # on one scale for all games; empty if there is none
-    unit: str  # of the scale
+    is_human: bool  # the scale is human-normalised, else raw returns
     what: str  # a score is, in words
     notes: tuple[str, ...]
+
+    @property
+    def unit(self) -> str:
+        """Name of the scale."""
+        return "human-normalised score" if self.is_human else "raw return"
 
 
 def scored_of(scores: Scores, what: str) -> Scored:
@@ -72,7 +77,7 @@ def scored_of(scores: Scores, what: str) -> Scored:
       ConfigError: if no configuration has runs in all games.
     """
     games = tuple(sorted(scores))
-    labels = list(dict.fromkeys(label for game in games for label in scores[game]))
+    labels = dict.fromkeys(label for game in games for label in scores[game])
     complete = [label for label in labels if all(label in scores[game] for game in games)]
     if not complete:
         raise ConfigError(
@@ -80,31 +85,26 @@ def scored_of(scores: Scores, what: str) -> Scored:
             "over them. Give runs of one game, or one name to the runs of a configuration: "
             "--runs='name=folder,...'."
         )
-    notes = [f"{label}: it has no run in one of the games." for label in labels]
-    notes = [note for label, note in zip(labels, notes, strict=True) if label not in complete]
+    notes = [f"{x}: it has no run in one of the games." for x in labels if x not in complete]
     raw = {label: [scores[game][label] for game in games] for label in complete}
-    known = [n for n, game in enumerate(games) if all_human_normalised(game, [0.0])]
+    known = [game for game in games if all_human_normalised(game, [0.0])]
     scaled: dict[str, list[list[float]]] = {}
-    unit = "raw return"
     if len(games) == 1:
         scaled = {label: [list(of[0])] for label, of in raw.items()}
-    elif known:
-        unit = "human-normalised score"
-        scaled = {
-            label: [all_human_normalised(games[n], of[n]) for n in known]
-            for label, of in raw.items()
-        }
-    if len(games) > 1:
+    else:
+        for label in complete if known else ():
+            scaled[label] = [all_human_normalised(game, scores[game][label]) for game in known]
         notes += [
             f"{game}: it has no human play in the table of {TABLE}, so it counts only in the "
             "probability of improvement."
-            for n, game in enumerate(games)
-            if n not in known
+            for game in games
+            if game not in known
         ]
     if scaled:
         complete.sort(key=lambda label: -estimate(scaled[label]).value)
     ordered = {label: raw[label] for label in complete}
-    return Scored(games, ordered, scaled, unit, what, tuple(notes))
+    is_human = len(games) > 1 and bool(known)
+    return Scored(games, ordered, scaled, is_human, what, tuple(notes))
 
 
 def at_equal_steps(games: Sequence[GameComparison]) -> Scored:
@@ -119,7 +119,10 @@ def at_equal_steps(games: Sequence[GameComparison]) -> Scored:
 
 def of_areas(games: Sequence[GameAreas]) -> Scored:
     """Return the areas under the curves as scores."""
-    scores = {game.env: {row.label: row.areas for row in game.rows} for game in games}
+    scores = {
+        game.env: {label: [*of_seeds.values()] for label, of_seeds in game.rows.items()}
+        for game in games
+    }
     return scored_of(scores, f"mean return over 0 to {games[0].to_steps:,.0f} agent steps")
 
 
@@ -166,28 +169,26 @@ def profiles_markdown(scored: Scored, notes: Sequence[str] = ()) -> str:
       scored: the scores.
       notes: sentences about runs that were left out before.
     """
+    scale = f"{scored.unit} by the table of {TABLE}" if scored.is_human else scored.unit
     lines = [
         f"Score: {scored.what}. Over {len(scored.games)} game{'s' * (len(scored.games) > 1)} "
-        f"({', '.join(scored.games)}), as {scored.unit}"
-        + (f" by the table of {TABLE}" if scored.unit.startswith("human") else "")
-        + ". Intervals: 95 %, bootstrap over runs, stratified by game; none of fewer "
-        f"than {FEW} runs."
+        f"({', '.join(scored.games)}), as {scale}. Intervals: 95 %, bootstrap over runs, "
+        f"stratified by game; none of fewer than {FEW} runs."
     ]
     if scored.scaled:
-        percent = scored.unit.startswith("human")
         rows = []
         for label in scored.raw:
             strata = scored.scaled[label]
             both = (estimate(strata), mean_estimate(strata))
-            shown = [each.percent() if percent else str(each) for each in both]
+            shown = [each.percent() if scored.is_human else str(each) for each in both]
             rows.append([label, str(sum(map(len, strata))), *shown])
         headings = ["configuration", "runs", "interquartile mean", "mean over games"]
         lines += ["", *markdown.table(headings, rows)]
+    tables = {}
     if len(scored.raw) > 1:
-        lines += ["", "## Probability of improvement", ""]
-        lines += [IMPROVEMENT, ""]
-        lines += markdown.table(*improvement_table(scored.raw))
-    return "\n".join(lines + left_out_lines([*notes, *scored.notes])) + "\n"
+        table = markdown.table(*improvement_table(scored.raw))
+        tables = {"Probability of improvement": [IMPROVEMENT, "", *table]}
+    return markdown_page("\n".join(lines), tables, [*notes, *scored.notes])
 
 
 def profiles_figure(scored: Scored) -> Figure | None:
@@ -201,30 +202,15 @@ def profiles_figure(scored: Scored) -> Figure | None:
     for (label, found), (colour, dash) in zip(profiles.items(), cycle(LOOKS), strict=False):
         count = sum(map(len, scored.scaled[label]))
         text = f"{figure_text(label)} ({count} run{'s' * (count > 1)})"
-        axes.plot(
-            found.levels,
-            found.share,
-            color=colour,
-            linestyle=dash,
-            linewidth=2,
-            label=text,
-            drawstyle="steps-post",
+        axes.step(
+            found.levels, found.share, dash, where="post", color=colour, linewidth=2, label=text
         )
         if with_bands and found.low is not None and found.high is not None:
             axes.fill_between(
-                found.levels,
-                found.low,
-                found.high,
-                color=colour,
-                alpha=0.15,
-                linewidth=0,
-                step="post",
-            )
+                found.levels, found.low, found.high,
+                color=colour, alpha=0.15, linewidth=0, step="post",
+            )  # fmt: skip
     style(axes, "Performance profiles", scored.unit, "share of runs above it")
     axes.set_ylim(-0.03, 1.03)
-    title = "bands: 95 % intervals of each score by itself" if with_bands else None
-    figure.legend(
-        loc="outside lower center", ncols=2, frameon=False, fontsize=9, labelcolor=INK,
-        title=title, title_fontsize=8,
-    )  # fmt: skip
+    legend(figure, "bands: 95 % intervals of each score by itself" if with_bands else None)
     return figure

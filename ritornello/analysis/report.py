@@ -53,12 +53,8 @@ from ritornello.core.version import VERSION
 from ritornello.sequences.checks import is_inside
 from ritornello.sequences.folder import STATE_FILE, SequenceFolder
 
-EPILOG = """examples:
-  python -m ritornello.analysis report results/Pong_<time>
+EXAMPLES = """  python -m ritornello.analysis report results/Pong_<time>
   python -m ritornello.analysis report results/elite_claim_small_<time> --output=elite.html
-
-Films are part of the page, the newest first, while all together are not larger than --embed_films
-megabytes; of others the page has the name.
 """
 FILE = "report.html"
 RUN_FILES = (RECORDS, FLAGS, SESSIONS)  # one of them makes a folder a run
@@ -67,7 +63,7 @@ MAX_FIGURES = 12  # games of a sequence with a figure each
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
-    parser = command_parser("report", __doc__, EPILOG)
+    parser = command_parser("report", __doc__, EXAMPLES)
     parser.add_argument("place", metavar="PLACE", help="folder of a run or of a sequence")
     about = f"the page (default: {FILE} in the folder of the run or sequence)"
     parser.add_argument("--output", metavar="FILE", help=about)

@@ -35,32 +35,24 @@ from ritornello.analysis.films import (
     film_parser,
     full_colour,
     tinted,
-    until_interrupted,
     with_legend,
     write_film,
 )
-from ritornello.analysis.options import add, results_folder
+from ritornello.analysis.options import add, results_folder, until_interrupted
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.film import enlarged
 
-EPILOG = """examples:
-  python -m ritornello.analysis saliency --load_model_url=models/pong
-  python -m ritornello.analysis saliency --load_model_url=<run> --start=500 --seconds=10 --gif
+EXAMPLES = """  python -m ritornello.analysis saliency --load_model_url=models/pong
+  python -m ritornello.analysis saliency --load_model_url=<run> --start=500 --steps=150
   python -m ritornello.analysis saliency --load_model_url=<other> --actions=<folder>/actions.json
-  python -m ritornello.analysis saliency --load_model_url=models/pong --form=earlier --seconds=3
 
-What to look for: the ball and the agent's own paddle should be hot shortly before they meet, and
-cold while nothing can be done. Blurring also makes walls and scores look as the network has never
-seen them, and it answers wildly; --blend=average leaves them as they are. An agent of random
-weights has maps too: a picture alone proves nothing, compare. Recurrent agents are asked with their
-memory as it was before the frame.
+The ball and the agent's own paddle should be hot shortly before they meet. Blurring also shows
+walls and scores as the network has never seen them; --blend=average leaves them as they are. An
+agent of random weights has maps too: compare.
 """
-FORMS = ("paper", "earlier")
-BLENDS = ("blur", "average")
 LIGHT = {"policy": BLUE, "value": YELLOW}
-DEFAULTS = {"paper": (5.0, 5), "earlier": (2.0, 2)}  # form -> (radius, density)
+LEGEND = {**LIGHT, "both": WHITE}
 BLUR_SIGMA = 3.0  # pixels; of the picture that a spot is blended with (sigma_A in the paper)
-BANDS = 10  # of the earlier form, which shows the hottest 10 % of pixels of each frame
 BATCH = 256  # perturbed pictures that the network is asked about at once
 
 
@@ -72,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     if not spec.is_image:
         raise ConfigError(f"{spec.env_id} shows vectors; saliency maps are of images.")
     channels, height, width = spec.frame_shape
-    grid = Grid(height, width, options.radius, options.density, options.form)
+    grid = Grid(height, width, options.radius, options.density)
     newest = channels if options.frames == "newest" else 0
     perturbation = Perturbation(viewing.agent.model, grid, newest, options.blend)
     reel = Reel()
@@ -86,13 +78,12 @@ def main(arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Grid:
-    """Where masks have their centres and how they look, for observations of one size."""
+    """Where masks have their centres and how wide they are, for observations of one size."""
 
     height: int
     width: int
     radius: float  # sigma of the masks, in pixels of the observation
     density: int  # pixels from one centre to the next
-    form: str = "paper"  # paper: a Gaussian; earlier: a small disc, blurred
 
     def __post_init__(self) -> None:
         """Raise ConfigError on values out of range."""
@@ -117,15 +108,8 @@ class Grid:
         """Return all masks, [I, J, H, W] float32 in [0, 1]."""
         down = np.arange(self.height) - self.rows[:, None]  # [I, H]
         across = np.arange(self.width) - self.columns[:, None]  # [J, W]
-        places = [(0, 0)]
-        if self.form == "earlier":  # a disc of radius 1 is a pixel and its four neighbours
-            places += [(-1, 0), (1, 0), (0, -1), (0, 1)]
-        masks = sum(
-            np.einsum("iy,jx->ijyx", self._bell(down + y), self._bell(across + x))
-            for y, x in places
-        )
-        peak = sum(float(self._bell(np.hypot(y, x))) for y, x in places)
-        return np.asarray(masks / peak, np.float32)
+        masks = np.einsum("iy,jx->ijyx", self._bell(down), self._bell(across))
+        return np.asarray(masks, np.float32)
 
     def enlarged(self, maps: np.ndarray, height: int, width: int) -> np.ndarray:
         """Return maps [N, I, J] as pictures [N, height, width] float32 over the observation."""
@@ -215,57 +199,35 @@ def _repeated(inputs: Inputs, obs: Tensor) -> Inputs:
     return Inputs(obs, *others)  # type: ignore[arg-type]
 
 
-def hottest(picture: np.ndarray) -> np.ndarray:
-    """Return the hottest tenth of the pixels of a map [H, W] in ten steps up to 1, all else 0."""
-    bounds = np.quantile(picture, np.linspace(0.9, 1.0, BANDS, endpoint=False))
-    bands: np.ndarray = (picture[..., None] > bounds).sum(-1) / BANDS
-    return bands.astype(np.float32)
-
-
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = film_parser("saliency", __doc__, EPILOG)
-    about = "paper: Gaussian masks; earlier: small discs, of which the hottest 10 %% are shown"
-    add(parser, "form", "paper", about, choices=FORMS)
-    add(parser, "radius", 0.0, "sigma of the masks, in pixels the agent sees; 0: 5, or 2 (earlier)")
-    add(parser, "density", 0, "pixels between points of the grid; 0: 5, or 2 (earlier)", least=0)
+    parser = film_parser("saliency", __doc__, EXAMPLES)
+    add(parser, "radius", 5.0, "sigma of the masks, in pixels the agent sees")
+    add(parser, "density", 5, "pixels between points of the grid", least=1)
     add(parser, "frames", "all", "frames of a stack that are changed", choices=("all", "newest"))
     about = "picture that spots are blended with: the blurred one, or the mean picture of training"
-    add(parser, "blend", "blur", about, choices=BLENDS)
-    about = "map that is shown"
-    add(parser, "what", "both", about, choices=("policy", "value", "both"))
-    options = parser.parse_args(arguments)
-    radius, density = DEFAULTS[options.form]
-    options.radius, options.density = options.radius or radius, options.density or density
-    return options
+    add(parser, "blend", "blur", about, choices=("blur", "average"))
+    return parser.parse_args(arguments)
 
 
 def _write(viewing: Viewing, grid: Grid, reel: Reel) -> None:
     """Draw the film and write all files."""
-    options, arrays = viewing.options, reel.arrays()
-    shown = tuple(LIGHT) if options.what == "both" else (options.what,)
-    scales = {what: full_colour(arrays[what]) for what in shown}
-    legend = {what: LIGHT[what] for what in shown}
-    if len(shown) > 1:
-        legend["both"] = WHITE
+    arrays = reel.arrays()
+    scales = {what: full_colour(arrays[what]) for what in LIGHT}
 
     def drawn(number: int) -> np.ndarray:
         frame = reel.frame(number)
         colour = np.zeros(frame.shape, np.float32)
-        for what in shown:
+        for what, light in LIGHT.items():
             heat = grid.enlarged(arrays[what][number : number + 1], *frame.shape[:2])[0]
-            heat = hottest(heat) if grid.form == "earlier" else heat / scales[what]
-            light = heat.clip(0, 1)[..., None] * np.array(LIGHT[what], np.float32)
-            colour = (colour + light).clip(0, 1)
-        return with_legend(enlarged(tinted(frame, colour), ENLARGEMENT), legend)
+            heat = (heat / scales[what]).clip(0, 1)[..., None]
+            colour = (colour + heat * np.array(light, np.float32)).clip(0, 1)
+        return with_legend(enlarged(tinted(frame, colour), ENLARGEMENT), LEGEND)
 
     settings = {
-        "form": grid.form,
         "radius_pixels": grid.radius,
         "density_pixels": grid.density,
-        "blend": options.blend,
-        "frames_blended": options.frames,
-        "what": options.what,
+        "blend": viewing.options.blend,
+        "frames_blended": viewing.options.frames,
         "full_colour_at": scales,
     }
-    strongest = int(arrays[shown[0]].max((1, 2)).argmax())
-    write_film(viewing, reel, drawn, strongest, settings)
+    write_film(viewing, reel, drawn, int(arrays["policy"].max((1, 2)).argmax()), settings)

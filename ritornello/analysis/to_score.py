@@ -13,22 +13,27 @@ If fewer than half do, there is none, and nothing is put in its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 
 import numpy as np
 
 from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
-from ritornello.analysis.comparison import by_label, left_out_lines
+from ritornello.analysis.comparison import by_game, by_label, markdown_page
 from ritornello.analysis.runs import Run
-from ritornello.analysis.statistics import FEW, RESAMPLES
+from ritornello.analysis.statistics import FEW, RESAMPLES, Estimate
 from ritornello.core import markdown
-from ritornello.core.plain_data import shown_text
 from ritornello.metrics.curve import Curve
 
 SAME = 1e-9  # shares that differ by less are equal: they are sums of a few fractions
-NOT_REACHED = "not reached"
+ABOUT = (
+    "Time to a score: until the mean return of the last games first reached it. Over the "
+    "runs of a configuration: when half of them had (Kaplan and Meier: a run that ended "
+    "without the score takes longer than it lasted) [95 % interval, bootstrap; none "
+    f"of fewer than {FEW} runs]. "
+    "Minutes compare only between runs on the same machine that had it to themselves."
+)
 
 
 @dataclass(frozen=True)
@@ -48,22 +53,12 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Time:
-    """When half of some runs have arrived, and its 95 % interval; infinite: not reached."""
+class GameArrivals:
+    """When the configurations reached the score in one game, the earliest first."""
 
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-    def text(self, scale: float = 1.0, digits: int = 0) -> str:
-        """Return it as tables show it: 412,000 [380,000, not reached]."""
-
-        def one(number: float) -> str:
-            return f"{number / scale:,.{digits}f}" if isfinite(number) else NOT_REACHED
-
-        if self.low is None or self.high is None:
-            return one(self.value)
-        return f"{one(self.value)} [{one(self.low)}, {one(self.high)}]"
+    env: str
+    score: float  # raw
+    rows: tuple[tuple[str, tuple[Arrival, ...]], ...]  # label, one arrival per run by seed
 
 
 def arrival(curve: Curve, score: float, seed: int = 0) -> Arrival:
@@ -79,79 +74,68 @@ def arrival(curve: Curve, score: float, seed: int = 0) -> Arrival:
     there = np.flatnonzero(curve.mean_return >= score)
     if not len(there):
         return Arrival(seed, False, float(curve.agent_steps[-1]), float(curve.wall_s[-1]))
-    index = int(there[0])
-    if index == 0:
-        return Arrival(seed, True, float(curve.agent_steps[0]), float(curve.wall_s[0]))
-    before, after = curve.mean_return[index - 1], curve.mean_return[index]
-    share = float((score - before) / (after - before))
+    before, after = max(0, int(there[0]) - 1), int(there[0])
+    low, high = curve.mean_return[[before, after]]
+    share = (score - low) / (high - low) if high > low else 0.0
     steps, seconds = (
-        float(x[index - 1] + share * (x[index] - x[index - 1]))
-        for x in (curve.agent_steps, curve.wall_s)
+        float(x[before] + share * (x[after] - x[before])) for x in (curve.agent_steps, curve.wall_s)
     )
     return Arrival(seed, True, steps, seconds)
 
 
-def half_time(times: np.ndarray, reached: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return when half of the weight has reached the score, by Kaplan and Meier.
+def half_time(times: np.ndarray, reached: np.ndarray) -> np.ndarray:
+    """Return when half of the runs have reached the score, by Kaplan and Meier.
 
-    Where exactly half has for a while, it is the middle of that while, as for a median of an even
-    number of values; infinite if more than half never has, or half has and no other does.
+    Where exactly half have for a while, it is the middle of that while, as for a median of an even
+    number of values; infinite if more than half never have, or half have and no other does.
 
     Args:
       times: `[..., n]` float64, when each run reached the score, or when it ended without.
       reached: `[..., n]` bool, which of both.
-      weights: `[..., n]` float64, above 0.
     """
     # A run that ends at the moment at which another one arrives was still on its way then.
     order = np.lexsort((~reached, times), axis=-1)
-    t, r, w = (np.take_along_axis(x, order, axis=-1) for x in (times, reached, weights))
-    at_risk = np.flip(np.cumsum(np.flip(w, axis=-1), axis=-1), axis=-1)
-    left = np.cumprod(1.0 - np.where(r, w, 0.0) / at_risk, axis=-1)
+    t, r = (np.take_along_axis(x, order, axis=-1) for x in (times, reached))
+    at_risk = np.arange(t.shape[-1], 0, -1)
+    left = np.cumprod(1.0 - r / at_risk, axis=-1)
     first = np.min(np.where(r & (left <= 0.5 + SAME), t, inf), axis=-1)
     beyond = np.min(np.where(r & (left < 0.5 - SAME), t, inf), axis=-1)
     return np.asarray((first + beyond) / 2.0)
 
 
-def half_time_estimate(games: Sequence[Sequence[tuple[float, bool]]]) -> Time:
+def half_time_estimate(runs: Sequence[tuple[float, bool]]) -> Estimate:
     """Return when half of the runs have reached the score, with a 95 % percentile interval.
 
-    Each game has the same weight. Runs are drawn again game by game, so the interval respects how
-    many of each there are. Of fewer than FEW runs there is none.
+    Infinite where they have not. Of fewer than FEW runs there is no interval.
 
     Args:
-      games: for each game, (time, whether it was reached then) of each run; one run at least.
+      runs: (time, whether it was reached then) of each run; one run at least.
     """
-    sizes = [len(runs) for runs in games]
-    pairs = np.array([pair for runs in games for pair in runs], np.float64).reshape(-1, 2)
-    if not sizes or min(sizes) < 1 or not np.isfinite(pairs).all():
-        raise ValueError("expected finite times, of at least one run of each game.")
+    pairs = np.array(runs, np.float64).reshape(-1, 2)
+    if not len(pairs) or not np.isfinite(pairs).all():
+        raise ValueError("expected finite times, of at least one run.")
     times, reached = pairs[:, 0], pairs[:, 1] > 0
-    weights = np.repeat([1.0 / size for size in sizes], sizes)
-    value = float(half_time(times, reached, weights))
-    if min(sizes) < 2 or sum(sizes) < FEW:
-        return Time(value)
+    value = float(half_time(times, reached))
+    if len(pairs) < FEW:
+        return Estimate(value)
     rng = np.random.default_rng(0)  # the same runs give the same interval
-    begins = np.cumsum([0, *sizes[:-1]])
-    drawn = np.concatenate(
-        [
-            begin + rng.integers(0, size, (RESAMPLES, size))
-            for begin, size in zip(begins, sizes, strict=True)
-        ],
-        axis=1,
-    )
-    again = half_time(times[drawn], reached[drawn], weights[drawn])
+    drawn = rng.integers(0, len(pairs), (RESAMPLES, len(pairs)))
     # No interpolation: between a moment and "not reached" there is nothing.
-    low, high = np.quantile(again, [0.025, 0.975], method="inverted_cdf")
-    return Time(value, float(low), float(high))
+    low, high = np.quantile(
+        half_time(times[drawn], reached[drawn]), [0.025, 0.975], method="inverted_cdf"
+    )
+    return Estimate(value, float(low), float(high))
 
 
-@dataclass(frozen=True)
-class GameArrivals:
-    """When the configurations reached the score in one game, the earliest first."""
+def time_text(time: Estimate, scale: float = 1.0, digits: int = 0) -> str:
+    """Return it as tables show it: 412,000 [380,000, not reached]."""
 
-    env: str
-    score: float  # raw
-    rows: tuple[tuple[str, tuple[Arrival, ...]], ...]  # label, one arrival per run by seed
+    def one(number: float) -> str:
+        return f"{number / scale:,.{digits}f}" if isfinite(number) else "not reached"
+
+    if time.low is None or time.high is None:
+        return one(time.value)
+    return f"{one(time.value)} [{one(time.low)}, {one(time.high)}]"
 
 
 def arrivals(
@@ -168,77 +152,45 @@ def arrivals(
       The games, and notes on those that have no such score.
     """
     games, notes = [], []
-    for env in sorted({run.about.env for run in runs}):
-        raw = _raw_score(env, score) if human else score
-        if raw is None:
-            notes.append(f"{env}: the table of {TABLE} has no score of human play in it.")
-            continue
-        members = [run for run in runs if run.about.env == env]
+    for env, members in by_game(runs).items():
+        raw = score
+        if human:
+            at = all_human_normalised(env, [0.0, 1.0])
+            if not at:
+                notes.append(f"{env}: the table of {TABLE} has no score of human play in it.")
+                continue
+            # The normalised score is a straight line in the raw one.
+            raw = (score - at[0]) / (at[1] - at[0])
         rows = [
             (label, tuple(arrival(run.curve, raw, run.about.seed) for run in of_label))
             for label, of_label in by_label(members).items()
         ]
-        rows.sort(key=lambda row: (_over([row[1]], "agent_steps").value, row[0]))
+        rows.sort(key=lambda row: (_steps(row[1]).value, row[0]))
         games.append(GameArrivals(env, raw, tuple(rows)))
     return games, notes
 
 
-def arrivals_markdown(
-    games: Sequence[GameArrivals], notes: Sequence[str] = (), human: bool = False
-) -> str:
-    """Return the times as a Markdown page: a table for each game, and one over the games.
-
-    Args:
-      games: result of `arrivals`.
-      notes: sentences about what was left out.
-      human: whether the games' scores are one share of human play, and so may be taken together.
-    """
-    lines = [
-        "Time to a score: until the mean return of the last games first reached it. Over the "
-        "runs of a configuration: when half of them had (Kaplan and Meier: a run that ended "
-        "without the score takes longer than it lasted) [95 % interval, stratified bootstrap; none "
-        f"of fewer than {FEW} runs]. "
-        "Minutes compare only between runs on the same machine that had it to themselves."
-    ]
-    headings = ["configuration", "reached", "agent steps", "minutes"]
-    for game in games:
-        lines += ["", f"## {shown_text(game.env)}, score {game.score:,.1f}", ""]
-        rows = [
-            [*_cells(label, [runs]), ", ".join(f"{r.seed}: {r.text}" for r in runs)]
-            for label, runs in game.rows
-        ]
-        lines += markdown.table([*headings, "each seed"], rows)
-    if human and len(games) > 1:
-        lines += ["", "## Over games, each with the same weight", ""]
-        rows = [_cells(label, of_games) for label, of_games in _in_all(games)]
-        lines += markdown.table(headings, rows)
-    return "\n".join(lines + left_out_lines(notes)) + "\n"
+def arrivals_markdown(games: Sequence[GameArrivals], notes: Sequence[str] = ()) -> str:
+    """Return the times as a Markdown page: a table for each game, and what was left out."""
+    headings = ["configuration", "reached", "agent steps", "minutes", "each seed"]
+    tables = {
+        f"{game.env}, score {game.score:,.1f}": markdown.table(
+            headings,
+            [
+                [
+                    label,
+                    f"{sum(run.is_there for run in runs)} of {len(runs)}",
+                    time_text(_steps(runs)),
+                    time_text(half_time_estimate([(r.seconds, r.is_there) for r in runs]), 60, 1),
+                    ", ".join(f"{run.seed}: {run.text}" for run in runs),
+                ]
+                for label, runs in game.rows
+            ],
+        )
+        for game in games
+    }
+    return markdown_page(ABOUT, tables, notes)
 
 
-def _in_all(games: Sequence[GameArrivals]) -> Iterator[tuple[str, list[tuple[Arrival, ...]]]]:
-    """Yield the configurations that have runs in every game, the earliest first."""
-    by_game = [dict(game.rows) for game in games]
-    labels = [label for label in by_game[0] if all(label in rows for rows in by_game)]
-    whole = {label: [rows[label] for rows in by_game] for label in labels}
-    yield from sorted(whole.items(), key=lambda item: _over(item[1], "agent_steps").value)
-
-
-def _cells(label: str, games: Sequence[Sequence[Arrival]]) -> list[str]:
-    runs = [run for of_game in games for run in of_game]
-    return [
-        label,
-        f"{sum(run.is_there for run in runs)} of {len(runs)}",
-        _over(games, "agent_steps").text(),
-        _over(games, "seconds").text(60, 1),
-    ]
-
-
-def _over(games: Sequence[Sequence[Arrival]], what: str) -> Time:
-    return half_time_estimate([[(getattr(r, what), r.is_there) for r in runs] for runs in games])
-
-
-def _raw_score(env: str, share: float) -> float | None:
-    """Return the raw score that is this share of human play; None where that is not known."""
-    at = all_human_normalised(env, [0.0, 1.0])
-    # The normalised score is a straight line in the raw one.
-    return (share - at[0]) / (at[1] - at[0]) if at else None
+def _steps(runs: Sequence[Arrival]) -> Estimate:
+    return half_time_estimate([(run.agent_steps, run.is_there) for run in runs])

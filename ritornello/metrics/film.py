@@ -1,11 +1,10 @@
-"""Moving pictures: MP4 files that grow frame by frame, small GIFs made of them, and their layout.
+"""Moving pictures: MP4 files that grow frame by frame, and the layout of their frames.
 
 A frame is an RGB picture `[H, W, 3]` uint8. Libraries are imported when a film is made.
 """
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,11 +15,6 @@ import numpy as np
 
 from ritornello.core.errors import PlatformError
 from ritornello.core.plain_data import shown_text
-
-GIF_MAX_KILOBYTES = 3000  # unless asked for another size
-# Viewers take a shorter pause for a mistake and show such GIFs at 10 frames per second.
-GIF_SHORTEST_PAUSE_MS = 20
-GIF_LEVELS = 32  # of each colour: fewer colours make longer runs of equal pixels
 
 
 class FilmError(PlatformError):
@@ -100,44 +94,6 @@ class Film:
             writer.close()
         with suppress(OSError):
             self._hidden.unlink(missing_ok=True)
-
-
-def write_gif(
-    path: Path,
-    film: Path,
-    frames_per_s: float,
-    *,
-    shrink: int = 1,
-    max_kilobytes: float = GIF_MAX_KILOBYTES,
-) -> Path:
-    """Make a GIF of a film; of every n-th frame, with the smallest n that keeps it small.
-
-    Args:
-      path: path of the .gif file.
-      film: an MP4 file that `Film` wrote.
-      frames_per_s: of the film; the GIF runs as fast, as far as GIFs can.
-      shrink: show every `shrink`-th pixel of every `shrink`-th row.
-      max_kilobytes: of the file, thousands of bytes.
-
-    Returns:
-      `path`.
-    """
-    import imageio.v3 as iio
-
-    every = max(1, -(-GIF_SHORTEST_PAUSE_MS * int(frames_per_s) // 1000))
-    step = 256 // GIF_LEVELS
-    while True:
-        shown = [
-            (frame[::shrink, ::shrink] // step * step + step // 2).astype(np.uint8)
-            for number, frame in enumerate(iio.imiter(film, plugin="pyav"))
-            if number % every == 0
-        ]
-        pause_ms = 1000 * every / frames_per_s
-        iio.imwrite(path, shown, plugin="pillow", duration=pause_ms, loop=0, optimize=True)
-        times_too_large = path.stat().st_size / (1000 * max_kilobytes)
-        if times_too_large <= 1 or len(shown) == 1:
-            return path
-        every *= math.ceil(times_too_large)
 
 
 def enlarged(picture: np.ndarray, factor: int) -> np.ndarray:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +11,7 @@ import torch
 from ritornello.agent.assembly import build_model
 from ritornello.agent.stored.model_file import save_model
 from ritornello.analysis import actions
-from ritornello.analysis.actions import Played, main, mean_of
+from ritornello.analysis.actions import main, mean_of
 from ritornello.analysis.statistics import Estimate
 from tests.analysis.agents import draw_blueprint, write_agent
 
@@ -29,11 +28,9 @@ def write_decided(folder: Path, logits: list[float]) -> Path:
     return folder
 
 
-def read(folder: Path) -> tuple[list[dict[str, str]], dict[str, dict]]:
-    with (folder / "actions.csv").open() as file:
-        rows = list(csv.DictReader(file))
+def read(folder: Path) -> dict[str, dict]:
     data = json.loads((folder / "actions.json").read_text())
-    return rows, {one["agent"]: one for one in data["agents"]}
+    return {one["agent"]: one for one in data["agents"]}
 
 
 def test_a_model_on_the_hub_may_have_a_label(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,8 +51,7 @@ def test_shares_are_of_what_was_done_and_probabilities_of_what_was_meant(tmp_pat
     places = f"always={right},{mixed}"
     output = tmp_path / "out"
     assert main([f"--load_model_url={places}", "--games=40", f"--output={output}"]) == 0
-    rows, agents = read(output)
-    assert len(rows) == 4
+    agents = read(output)
     always, mixed_report = agents["always"], agents["mixed"]
     assert always["actions"]["1"]["share"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
     assert always["entropy_nats"]["mean"] == pytest.approx(0.0, abs=1e-6)
@@ -69,7 +65,7 @@ def test_shares_are_of_what_was_done_and_probabilities_of_what_was_meant(tmp_pat
     assert mixed_report["actions"]["1"]["probability"]["mean"] == pytest.approx(0.75)
     expected = -(0.25 * np.log(0.25) + 0.75 * np.log(0.75))
     assert mixed_report["entropy_nats"]["mean"] == pytest.approx(expected)
-    total = sum(float(row["share"]) for row in rows if row["agent"] == "mixed")
+    total = sum(one["share"]["mean"] for one in mixed_report["actions"].values())
     assert total == pytest.approx(1.0)
     assert (output / "actions.png").stat().st_size > 5000
 
@@ -78,7 +74,7 @@ def test_a_greedy_agent_does_the_most_probable(tmp_path: Path) -> None:
     agent = write_decided(tmp_path / "agent", [0.1, 0.0])
     arguments = [f"--load_model_url={agent}", "--games=3", f"--output={tmp_path / 'out'}"]
     assert main([*arguments, "--greedy"]) == 0
-    _, agents = read(tmp_path / "out")
+    agents = read(tmp_path / "out")
     assert agents["agent"]["actions"]["0"]["share"]["mean"] == 1.0
     assert agents["agent"]["actions"]["0"]["probability"]["mean"] < 0.6
 
@@ -87,7 +83,7 @@ def test_long_games_are_cut(tmp_path: Path) -> None:
     agent = write_agent(tmp_path / "agent")
     arguments = [f"--load_model_url={agent}", "--games=2", f"--output={tmp_path / 'out'}"]
     assert main([*arguments, "--max_steps=3"]) == 0
-    _, agents = read(tmp_path / "out")
+    agents = read(tmp_path / "out")
     assert agents["agent"]["steps"] == 6
     assert agents["agent"]["games_ended"] == 0
     assert agents["agent"]["return_mean"] is None
@@ -103,13 +99,3 @@ def test_intervals_are_over_games() -> None:
     # 95 % of a mean of 100 values of deviation 1: about 0.196 either way.
     assert mean.high - mean.low == pytest.approx(2 * 0.196, rel=0.2)
     assert mean.low < mean.value < mean.high
-
-
-def test_actions_with_and_without_fire_can_be_counted_together() -> None:
-    names = ("NOOP", "FIRE", "RIGHT", "RIGHTFIRE")
-    shares = np.array([[0.1, 0.2, 0.3, 0.4]])
-    steps, entropy = np.array([10]), np.array([1.0])
-    together = Played("a", "E", names, steps, shares, shares[:, ::-1], entropy, []).together()
-    assert together.names == ("NOOP", "FIRE", "RIGHT")
-    np.testing.assert_allclose(together.shares, [[0.1, 0.2, 0.7]])
-    np.testing.assert_allclose(together.probabilities, [[0.4, 0.3, 0.3]])

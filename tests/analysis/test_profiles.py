@@ -106,8 +106,6 @@ def test_the_command_writes_the_page_and_the_figure(
     assert (out / "profiles.png").read_bytes().startswith(b"\x89PNG")
     assert main([f"--runs={places}", "--profiles", "--area_to=400"]) == 0
     assert "mean return over 0 to 400 agent steps" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match="no --profiles"):
-        main([f"--runs={places}", "--profiles", "--area_to=400", "--pool_games"])
 
 
 def test_a_curve_with_a_number_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ritornello.analysis.__main__ import main as analysis
 from ritornello.analysis.films import full_colour, tinted
-from ritornello.analysis.saliency import Perturbation, hottest, main
+from ritornello.analysis.saliency import Perturbation, main
 from ritornello.core.errors import ConfigError
 from tests.analysis.agents import write_agent
 from tests.house import ROOT
@@ -27,7 +27,7 @@ def film_of(folder: Path, *options: str, status: int = 0) -> tuple[np.ndarray, d
 
 
 def test_a_film_and_its_maps_are_written(tmp_path: Path) -> None:
-    film, maps, settings = film_of(tmp_path, "--start=30", "--steps=6", "--gif", "--density=12")
+    film, maps, settings = film_of(tmp_path, "--start=30", "--steps=6", "--density=12")
     assert film.shape == (6, 440, 320, 3)
     assert maps["policy"].shape == maps["value"].shape == (6, 7, 7)
     assert maps["logits"].shape == (6, 6)
@@ -39,7 +39,6 @@ def test_a_film_and_its_maps_are_written(tmp_path: Path) -> None:
     assert settings["agent_steps"] == 451882
     assert len(json.loads((tmp_path / "actions.json").read_text())["actions"]) == 36
     assert iio.imread(tmp_path / "still.png").shape == (440, 320, 3)
-    assert len(iio.imread(tmp_path / "film.gif")) == 6
 
 
 def test_another_agent_is_asked_about_the_same_states(tmp_path: Path) -> None:
@@ -62,17 +61,6 @@ def test_another_agent_is_asked_about_the_same_states(tmp_path: Path) -> None:
     assert json.loads((output / "settings.json").read_text())["actions_replayed"] is True
     with pytest.raises(ConfigError, match="there are 34 actions"):
         main([*arguments, "--start=34"])
-
-
-def test_the_earlier_form_shows_the_hottest_tenth(tmp_path: Path) -> None:
-    _, maps, settings = film_of(tmp_path, "--form=earlier", "--start=30", "--steps=1")
-    assert maps["policy"].shape == (1, 42, 42)
-    assert (settings["radius_pixels"], settings["density_pixels"]) == (2.0, 2)
-    picture = np.arange(10_000, dtype=np.float32).reshape(100, 100)
-    bands = hottest(picture)
-    assert (bands > 0).mean() == pytest.approx(0.1, abs=0.01)
-    assert np.unique(bands).tolist() == pytest.approx([n / 10 for n in range(11)])
-    assert bands[-1, -1] == 1.0
 
 
 def test_ctrl_c_keeps_what_is_there(
@@ -117,7 +105,7 @@ def test_light_covers_bright_and_dark_pixels_alike() -> None:
     assert none.tolist() == [10, 20, 30]
 
 
-@pytest.mark.parametrize("option", ["--steps=-1", "--form=new", "--radius=nan", "--density=90"])
+@pytest.mark.parametrize("option", ["--steps=-1", "--radius=nan", "--density=90"])
 def test_a_wrong_option_is_refused(option: str) -> None:
     with pytest.raises((SystemExit, ConfigError)):
         main([PONG, option])

@@ -60,11 +60,10 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("form", ["paper", "earlier"])
 @pytest.mark.parametrize("kind", MODELS)
-def test_maps_are_those_of_one_forward_per_mask(kind: str, form: str) -> None:
+def test_maps_are_those_of_one_forward_per_mask(kind: str) -> None:
     model, inputs, state = some_model(**MODELS[kind])
-    grid = Grid(SIZE, SIZE, radius=3.0, density=9, form=form)
+    grid = Grid(SIZE, SIZE, radius=3.0, density=9)
     heads, _ = model(inputs, state)
     got = Perturbation(model, grid).maps(inputs, state, heads)
     policy, value = saliency_loops(model, inputs, state, grid.masks())
@@ -115,16 +114,6 @@ def test_masks_are_as_described() -> None:
     point[row, column] = 1
     blurred = ndimage.gaussian_filter(point, 5.0)
     np.testing.assert_allclose(masks[7, 11], blurred / blurred.max(), atol=5e-4)
-
-    earlier = Grid(40, 36, 2.0, 2, "earlier")
-    masks = earlier.masks()
-    assert masks.shape == (20, 18, 40, 36)
-    disc = np.zeros((40, 36))
-    row, column = earlier.rows[10], earlier.columns[9]
-    for down, across in ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)):
-        disc[row + down, column + across] = 1
-    blurred = ndimage.gaussian_filter(disc, 2.0)
-    np.testing.assert_allclose(masks[10, 9], blurred / blurred.max(), atol=1e-3)
 
 
 def test_maps_are_enlarged_in_place() -> None:

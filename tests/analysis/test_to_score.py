@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 
 from ritornello.analysis.compare import main
 from ritornello.analysis.runs import find_runs
+from ritornello.analysis.statistics import Estimate
 from ritornello.analysis.to_score import (
     Arrival,
-    Time,
     arrival,
     arrivals,
     arrivals_markdown,
     half_time,
     half_time_estimate,
+    time_text,
 )
 from ritornello.metrics.curve import Curve
 from tests.analysis.builders import write_run
@@ -28,7 +29,7 @@ PONG, BREAKOUT, POLE = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4", "CartPole
 
 # Few different moments, so that runs arrive and end together.
 observed = st.lists(
-    st.tuples(st.integers(1, 5).map(float), st.booleans(), st.sampled_from([0.25, 0.5, 1.0])),
+    st.tuples(st.integers(1, 5).map(float), st.booleans()),
     min_size=1,
     max_size=7,
 )
@@ -41,45 +42,34 @@ def curve_of(points: Sequence[tuple[float, float]]) -> Curve:
 
 @given(observed)
 def test_half_the_runs_arrive_when_kaplan_and_meier_say(
-    runs: list[tuple[float, bool, float]],
+    runs: list[tuple[float, bool]],
 ) -> None:
-    times, reached, weights = (np.array(column) for column in zip(*runs, strict=True))
-    expected = median_time_loops(times.tolist(), reached.tolist(), weights.tolist())
-    assert float(half_time(times, reached, weights)) == pytest.approx(expected)
+    times, reached = (np.array(column) for column in zip(*runs, strict=True))
+    expected = median_time_loops(times.tolist(), reached.tolist(), [1.0] * len(runs))
+    assert float(half_time(times, reached)) == pytest.approx(expected)
 
 
 def test_without_runs_that_ended_early_it_is_the_median() -> None:
-    assert half_time_estimate([[(3.0, True), (1.0, True), (9.0, True)]]).value == 3.0
-    assert half_time_estimate([[(3.0, True), (1.0, True)]]).value == 2.0
-    assert half_time_estimate([[(7.0, True)]]) == Time(7.0)  # one run: no interval
+    assert half_time_estimate([(3.0, True), (1.0, True), (9.0, True)]).value == 3.0
+    assert half_time_estimate([(3.0, True), (1.0, True)]).value == 2.0
+    assert half_time_estimate([(7.0, True)]) == Estimate(7.0)  # one run: no interval
 
 
 def test_runs_that_never_arrive_are_neither_left_out_nor_counted_as_arrived() -> None:
     # The two that arrived did so at 1 and 2. Left out, the others would make this 1.5.
-    late = half_time_estimate(
-        [[(1.0, True), (2.0, True), (5.0, False), (5.0, False), (5.0, False)]]
-    )
+    late = half_time_estimate([(1.0, True), (2.0, True), (5.0, False), (5.0, False), (5.0, False)])
     assert late.value == inf
-    assert late.text() == "not reached [1, not reached]"
+    assert time_text(late) == "not reached [1, not reached]"
     # One that was stopped at 0.5 says nothing about what came later.
-    stopped = half_time_estimate([[(1.0, True), (2.0, True), (3.0, True), (0.5, False)]])
+    stopped = half_time_estimate([(1.0, True), (2.0, True), (3.0, True), (0.5, False)])
     assert stopped.value == 2.0
-    assert half_time_estimate([[(5.0, False)] * 5]).text() == (
+    assert time_text(half_time_estimate([(5.0, False)] * 5)) == (
         "not reached [not reached, not reached]"
     )
 
 
-def test_the_interval_respects_games_and_is_the_same_again() -> None:
-    runs = [[(float(t), True) for t in range(1, 12)], [(float(t), True) for t in range(50, 61)]]
-    first = half_time_estimate(runs)
-    assert first == half_time_estimate(runs)
-    assert first.low is not None
-    assert first.high is not None
-    assert first.low <= first.value <= first.high
-    # A resample always has as many runs of each game, so half of all lies between the games.
-    assert first.low >= 11
-    assert first.high <= 60
-    for bad in ([], [[]], [[(float("nan"), True)]]):
+def test_what_is_no_time_is_refused() -> None:
+    for bad in ([], [(float("nan"), True)]):
         with pytest.raises(ValueError, match="finite times"):
             half_time_estimate(bad)
 
@@ -91,7 +81,7 @@ def test_the_interval_covers_as_often_as_it_says() -> None:
         times = rng.exponential(10.0, 15)
         ends = rng.uniform(5.0, 40.0, 15)  # some are stopped before
         runs = [(float(min(t, end)), bool(t <= end)) for t, end in zip(times, ends, strict=True)]
-        found = half_time_estimate([runs])
+        found = half_time_estimate(runs)
         assert found.low is not None
         assert found.high is not None
         hits += found.low <= 10.0 * np.log(2.0) <= found.high
@@ -124,7 +114,7 @@ def test_runs_of_all_lengths_are_compared(tmp_path: Path) -> None:
     assert "2: > 300 (> 0.5 min) |" in text
 
 
-def test_shares_of_human_play_are_taken_over_games(
+def test_a_share_of_human_play_is_a_raw_score_of_each_game(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for env, slope in ((PONG, 0.05), (BREAKOUT, 0.05), (POLE, 0.05)):
@@ -140,8 +130,4 @@ def test_shares_of_human_play_are_taken_over_games(
     assert "| mine | 2 of 2 | 262 |" in text
     assert "## BreakoutNoFrameskip-v4, score 30.5" in text
     assert "| mine | 2 of 2 | 580 |" in text
-    # Half of the runs are those of Pong, then for a while no other arrives: (272 + 570) / 2.
-    assert "| mine | 4 of 4 | 421 |" in text
     assert f"* {POLE}: the table of" in text
-    assert main([*options, "--to_score=18.5"]) == 0
-    assert "Over games" not in (out / "to_score.md").read_text(), "raw scores are no common scale"

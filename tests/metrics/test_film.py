@@ -8,7 +8,7 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 
-from ritornello.metrics.film import Film, FilmError, side_by_side, write_gif
+from ritornello.metrics.film import Film, FilmError, side_by_side
 
 
 def moving_square(count: int) -> list[np.ndarray]:
@@ -51,26 +51,6 @@ def test_a_film_is_whole_when_it_is_interrupted(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         write(path, frames())
     assert len(list(iio.imiter(path, plugin="pyav"))) == 3
-
-
-def test_a_gif_shows_the_film_at_its_speed(tmp_path: Path) -> None:
-    film = write(tmp_path / "film.mp4", moving_square(12))
-    gif = write_gif(tmp_path / "film.gif", film, 15.0, shrink=2)
-    shown = iio.imread(gif)
-    assert shown.shape[:3] == (12, 24, 32)
-    assert abs(shown[0, 8, 4].astype(int) - (230, 40, 40)).max() < 24
-    assert iio.immeta(gif)["duration"] == pytest.approx(1000 / 15, abs=10)
-
-
-@pytest.mark.slow
-def test_a_gif_leaves_out_frames_until_it_is_small_enough(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    noise = [rng.integers(0, 256, (32, 32, 3)).astype(np.uint8) for _ in range(6)]
-    film = write(tmp_path / "film.mp4", noise)
-    whole = write_gif(tmp_path / "whole.gif", film, 15.0).stat().st_size
-    small = write_gif(tmp_path / "small.gif", film, 15.0, max_kilobytes=whole / 2000)
-    assert small.stat().st_size <= whole // 2
-    assert 1 <= len(iio.imread(small)) < 6
 
 
 def test_pictures_stand_side_by_side() -> None:
