@@ -162,15 +162,15 @@ class ReplayManager:
             return None
         faults.at("replay.sample")
         read = RecordReader()
-        choice = choose(self.buffers, claim, context, self._schema, read)
+        proposals, drifts = choose(self.buffers, claim, context, self._schema, read)
         with self._lock:
-            for buffer, chosen in zip(self.buffers, choice.chosen, strict=True):
+            for buffer, chosen in zip(self.buffers, proposals, strict=True):
                 buffer.commit(chosen.items)
-            for source, drifts in choice.drifts.items():
-                self.buffers[source].remember(claim.examinations[source], drifts)
+            for source, of_items in drifts.items():
+                self.buffers[source].remember(claim.examinations[source], of_items)
         return [
             Draw(item, source, read(item), is_online, weight)
-            for source, chosen in enumerate(choice.chosen)
+            for source, chosen in enumerate(proposals)
             for (item, weight), is_online in zip(
                 chosen.weighted(), self.buffers[source].online(chosen), strict=True
             )

@@ -39,19 +39,14 @@ class Mixer:
     The rule of liveness: an insert may block only while the learner can still make progress. If the
     next batch lacks something that only an insert can bring, a full queue drops its oldest item
     instead of blocking. Without this rule, a queue beside a buffer that must first fill up would
-    stop the program for ever: the queue is full, so nothing is inserted, so the other buffer never
-    fills, so nothing drains the queue.
+    stop the program for ever.
 
-    A queue may be smaller than its quota. Its items are then collected as they arrive.
+    A queue may be smaller than its quota; its items are then collected as they arrive. A circular
+    buffer is drawn from only while it is full, so the workers wait between.
 
-    A circular buffer is drawn from only while it is full. So each draw that drops items is followed
-    by the inserts that replace them, and the workers wait between.
-
-    With several games nothing is drawn until the part of every game has filled up. Until then no
-    insert waits; only the learner waits for the games that fill slowly. After that a game that
-    sends little or nothing delays no other game. A buffer never falls below its fill again, so it
-    gives its share of each batch from its present items, and queue and pace count the unrolls of
-    all games alike.
+    With several games nothing is drawn until the part of every game has filled up; until then only
+    the learner waits. A part never falls below its fill again, so a game that sends little or
+    nothing delays no other; queue and pace count the unrolls of all games alike.
     """
 
     def __init__(
@@ -171,12 +166,7 @@ class Mixer:
     # --- in ---------------------------------------------------------------------------------------
 
     def put(self, item: Item, origin: Origin, task: int) -> None:
-        """Put an item into every buffer that takes unrolls of its task.
-
-        Args:
-          item: an item that no buffer has yet.
-          origin: environment that made it.
-          task: number of its game.
+        """Put a new item of this environment and game into every buffer that takes it.
 
         Raises:
           ValueError: if the buffers are for other games. Nothing has changed then.

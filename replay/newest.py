@@ -18,23 +18,13 @@ class NewestUnrolls:
     """The newest unroll of each of the environments that were heard last. Not thread-safe."""
 
     def __init__(self, tasks: Iterable[int | None]) -> None:
-        """Hold nothing.
-
-        Args:
-          tasks: the games that attentive buffers are for (None: a buffer for all games).
-        """
+        """Hold nothing; `tasks` are the games of the attentive buffers (None: all games)."""
         self._newest: dict[int | None, OrderedDict[Origin, Item]] = {
             task: OrderedDict() for task in tasks
         }
 
     def keep(self, item: Item, origin: Origin, task: int) -> None:
-        """Hold an item in place of the last one of its environment.
-
-        Args:
-          item: the newest unroll of an environment.
-          origin: environment that made it.
-          task: number of its game.
-        """
+        """Hold an item in place of the last one of its environment; `task` is its game."""
         for of_task, newest in self._newest.items():
             if of_task in (None, task):
                 newest[origin] = item
@@ -76,13 +66,7 @@ class NewestUnrolls:
     def load_state(
         self, state: Iterable[Sequence[int]], items: Mapping[int, Item], schema: UnrollSchema
     ) -> None:
-        """Take over a `state`.
-
-        Args:
-          state: the rows that `state` has returned.
-          items: id -> item, of all ids in `state`.
-          schema: layout of their records, which say of which game they are.
-        """
+        """Take over a `state`; `items` has all of its ids, and `schema` tells their games."""
         for newest in self._newest.values():
             newest.clear()
         for worker, env, i in state:

@@ -15,13 +15,9 @@ NO_PACE = {"pace": [0, 0], "draws_per_unroll": None}  # the state where a queue 
 class Pace:
     """Holds draws per unroll near a given number, from both sides.
 
-    This is the samples-per-insert limiter of Reverb (Cassirer et al. 2021): the difference
-
-        balance = draws_per_unroll * unrolls - draws
-
-    is kept in [-slack, slack] by making the learner wait at one end and the workers at the other,
-    so learning curves do not depend on which of them is faster. The slack is one batch (or what
-    one unroll allows, if more), so that one side can always go on.
+    This is the samples-per-insert limiter of Reverb (Cassirer et al. 2021): `balance` is kept in
+    [-slack, slack] by making the learner wait at one end and the workers at the other. The slack is
+    one batch (or what one unroll allows, if more), so that one side can always go on.
     """
 
     def __init__(self, draws_per_unroll: float, batch_size: int) -> None:

@@ -16,7 +16,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 from typing import Any, TypeAlias
@@ -98,19 +98,14 @@ def parse_replay_parameters(value: str | Sequence[Mapping[str, Any]]) -> tuple[B
         raise ConfigError(
             f"replay_parameters lists {len(objects):,} buffers, expected at most {MAX_BUFFERS}."
         )
-    parsed = [_buffer_config(position, given) for position, given in enumerate(objects, start=1)]
-    total = Fraction(sum(config["sample_ratio"] for config in parsed))
+    given = [_buffer_config(position, one) for position, one in enumerate(objects, start=1)]
+    total = Fraction(sum(config.sample_ratio for config in given))
     if abs(total - 1) > RATIO_TOLERANCE:
-        shares = ", ".join(f"{c['type']} {float(c['sample_ratio']):g}" for c in parsed)
+        shares = ", ".join(f"{config.type} {float(config.sample_ratio):g}" for config in given)
         raise ConfigError(
             f"sample_ratio of replay buffers sums to {float(total):g}, must be 1: {shares}."
         )
-    configs = tuple(
-        BufferConfig(
-            fields.pop("type"), fields.pop("capacity"), fields.pop("sample_ratio") / total, fields
-        )
-        for fields in parsed
-    )
+    configs = tuple(replace(config, sample_ratio=config.sample_ratio / total) for config in given)
     common_stride(make_buffers(configs, fill_in_factor=0))  # building them checks the rest
     return configs
 
@@ -185,7 +180,6 @@ def new_unrolls_per_update(configs: Sequence[BufferConfig], batch_size: int) -> 
 
 
 def _new_per_update(config: BufferConfig, batch_size: int) -> Fraction:
-    """Return how many new unrolls a buffer that sets the pace needs for each update."""
     uses = config.values["uses"] if config.sampler.takes_turns else 1
     return config.sample_ratio * batch_size / uses
 
@@ -197,7 +191,7 @@ def normal_form(configs: Sequence[BufferConfig]) -> list[dict[str, Any]]:
             "type": config.type,
             "capacity": config.capacity,
             "sample_ratio": float(config.sample_ratio),
-            **{name: config.values[name] for name in _keys_in_force(config.type, config.values)},
+            **{name: config.values[name] for name in _keys_in_force(config.sampler, config.values)},
         }
         for config in configs
     ]
@@ -211,11 +205,8 @@ def make_buffers(configs: Sequence[BufferConfig], fill_in_factor: float) -> list
       fill_in_factor: part of its capacity that a buffer must hold before anything is drawn from it
         (a queue: one unroll).
     """
-    names = buffer_names(configs)
-    return [
-        _make_buffer(name, config, fill_in_factor)
-        for name, config in zip(names, configs, strict=True)
-    ]
+    named = zip(buffer_names(configs), configs, strict=True)
+    return [_make_buffer(name, config, fill_in_factor) for name, config in named]
 
 
 def buffer_names(configs: Sequence[BufferConfig]) -> list[str]:
@@ -280,13 +271,12 @@ def _from_short(part: str) -> dict[str, Any]:
     }
 
 
-def _buffer_config(position: int, given: Any) -> dict[str, Any]:
-    """Return type, capacity, sample_ratio (still as given) and the values of a BufferConfig."""
+def _buffer_config(position: int, given: Any) -> BufferConfig:
+    """Return the config of one object; its ratio is as given, not yet divided by the sum."""
     where = f"replay buffer {position}"
     if not isinstance(given, Mapping):
         raise ConfigError(f"{where} is {shown(given)}, expected an object with a type.")
     check_plain(dict(given), where)
-    missing = [name for name in REQUIRED if name not in given]
     # The type before all: which keys there are depends on the kinds that are registered.
     kind = _type(where, given["type"]) if "type" in given else ""
     known = all_keys()
@@ -295,7 +285,7 @@ def _buffer_config(position: int, given: Any) -> dict[str, Any]:
             hint = did_you_mean(str(name), keys_of(kind) if kind else known)
             hint = hint or f"known are {', '.join(known)}."
             raise ConfigError(f"{where} has an unknown key {shown(name)}: {hint}")
-    if missing:
+    if missing := [name for name in REQUIRED if name not in given]:
         raise ConfigError(f"{where} lacks {', '.join(missing)}: {shown(dict(given))}.")
     keys = keys_of(kind)
     fields: dict[str, Any] = {}
@@ -310,7 +300,8 @@ def _buffer_config(position: int, given: Any) -> dict[str, Any]:
             raise ConfigError(
                 f"{name} of {where} is {shown(value)}, expected {keys[name].values}."
             ) from error
-    return _resolved(where, fields)
+    kind = _resolve_custom(where, fields)
+    return BufferConfig(kind, fields["capacity"], fields["sample_ratio"], _values(kind, fields))
 
 
 def _type(where: str, value: Any) -> str:
@@ -327,41 +318,38 @@ def _type(where: str, value: Any) -> str:
     return names[name]
 
 
-def _resolved(where: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """Replace "custom" by what it means, check combinations, and fill in defaults by type."""
-    kind, strategy = fields["type"], fields.pop("sample_strategy", None)
+def _resolve_custom(where: str, fields: dict[str, Any]) -> str:
+    """Return the kind that is meant; check combinations, and give "custom" its own default."""
+    kind, strategy = fields["type"], fields.get("sample_strategy")
     meant = SAMPLE_STRATEGY_TYPES[strategy] if strategy else STANDARD if kind == CUSTOM else kind
     if kind not in (CUSTOM, meant):
         raise ConfigError(f"{where} is of type {kind}, but its sample_strategy is {strategy}.")
     if fields.get("insert_strategy") and fields.get("reservoir"):
         raise ConfigError(f"{where} has both insert_strategy and reservoir; it can drop by one.")
-    required = {**{name: fields.pop(name) for name in REQUIRED}, "type": meant}
     if kind == CUSTOM:
-        fields.setdefault(
-            "lambda_batch_multiplier", keys_of(CUSTOM)["lambda_batch_multiplier"].default
-        )
-    keys = {name: key for name, key in keys_of(meant).items() if name in _named_values(meant)}
-    values = {name: fields.get(name, key.default) for name, key in keys.items()}
-    # What does not matter goes, so that equal buffers have equal configs.
-    in_force = _keys_in_force(meant, values)
-    values |= {name: key.default for name, key in keys.items() if name not in in_force}
-    return {**required, **values}
+        multiplier = keys_of(CUSTOM)["lambda_batch_multiplier"]
+        fields.setdefault("lambda_batch_multiplier", multiplier.default)
+    return meant
 
 
-def _named_values(kind: str) -> tuple[str, ...]:
-    """Return the keys of a kind that a config has values of."""
+def _values(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of each key of a kind; one that does not matter has its default.
+
+    Equal buffers so have equal configs.
+    """
     sampler = sampler_of(kind)
-    if sampler.sets_the_pace():
-        return tuple(sampler.keys)
-    return (*sampler.keys, *OF_RINGS)
+    keys = {**sampler.keys, **({} if sampler.sets_the_pace() else OF_RINGS)}
+    values = {name: fields.get(name, key.default) for name, key in keys.items()}
+    in_force = _keys_in_force(sampler, values)
+    return {name: values[name] if name in in_force else keys[name].default for name in keys}
 
 
-def _keys_in_force(kind: str, values: Mapping[str, Any]) -> list[str]:
+def _keys_in_force(sampler: SamplerClass, values: Mapping[str, Any]) -> list[str]:
     """Return the keys that matter, in the order of their table."""
-    if sampler_of(kind).sets_the_pace():
-        return list(_named_values(kind))
+    if sampler.sets_the_pace():
+        return list(values)
     drops_farthest = values["insert_strategy"] is not None
-    compares = sampler_of(kind).scores or drops_farthest
+    compares = sampler.scores or drops_farthest
     matters = {
         "dist_function": compares,
         "p": compares and values["dist_function"] == "ln_norm",
@@ -369,11 +357,10 @@ def _keys_in_force(kind: str, values: Mapping[str, Any]) -> list[str]:
         "elite_batch_size": drops_farthest,
         "score_period": drops_farthest,
         "score_stride": compares,
-        "reservoir": True,
         # Earlier versions did not write it, and runs are told apart by what is written.
         "per_game": not values["per_game"],
     }
-    return [name for name in _named_values(kind) if matters.get(name, True)]
+    return [name for name in values if matters.get(name, True)]
 
 
 def _make_buffer(name: str, config: BufferConfig, fill_in_factor: float) -> Buffer:

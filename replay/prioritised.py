@@ -17,67 +17,47 @@ from ritornello.replay.sampler import Candidates, Contents, Sampler
 SMALLEST_ERROR = 1e-3
 
 
+def _share(default: float, meaning: str) -> Key:
+    return Key("number in [0, 1]", default, meaning, share)
+
+
 class Prioritised(Sampler):
     """Draw in proportion to the errors of the values, and weigh the losses down in return.
 
     The proportional variant of Schaul, Quan, Antonoglou and Silver, "Prioritized Experience Replay"
-    (ICLR 2016, https://arxiv.org/abs/1511.05952), for unrolls in place of transitions. Of N unrolls
-    the i-th is drawn with probability
+    (ICLR 2016, https://arxiv.org/abs/1511.05952), for unrolls in place of transitions, drawn in a
+    stratified way (section 3.3). With N unrolls:
 
         P(i) = p_i^alpha / sum_k p_k^alpha
+        w_i  = (N P(i))^-beta / (the largest such number among the n draws)
+        p    = eta max_t |delta_t| + (1 - eta) mean_t |delta_t| + epsilon
 
-    in a stratified way (section 3.3 of the paper): the sum is cut into n equal segments, and one
-    number is drawn from each. An unroll whose share exceeds a segment may so come twice in a batch.
-
-    The loss of a draw is multiplied by its importance weight,
-
-        w_i = (N P(i))^-beta / (the largest such number among the n draws),
-
-    which makes the mean gradient that of uniform replay at beta = 1, up to a scale that differs
-    from batch to batch: with few draws some bias remains, and a single draw has the weight 1. Beta
-    rises linearly from its initial value to 1 at the end of training.
-
-    The priority of an unroll follows Kapturowski et al., "Recurrent Experience Replay in
-    Distributed Reinforcement Learning" (R2D2, ICLR 2019, section 2.3): with delta_t = the value
-    target of V-trace minus the value, over the steps t that were learned from,
-
-        p = eta max_t |delta_t| + (1 - eta) mean_t |delta_t| + epsilon.
+    The priority p follows R2D2 (Kapturowski et al., ICLR 2019, section 2.3); delta_t is the value
+    target of V-trace minus the value, of the steps t that were learned from. Beta rises linearly to
+    1 at the end of training. docs/replay.md, "Priorities", says which bias remains.
     """
 
     about = (
         "in proportion to the priority, which comes from the latest value errors, to the power α"
     )
     keys: ClassVar[Mapping[str, Key]] = {
-        "alpha": Key(
-            "number in [0, 1]",
-            0.6,
-            "α, how much priorities matter: with 0 the draw is uniform, with 1 proportional.",
-            share,
+        "alpha": _share(
+            0.6, "α, how much priorities matter: with 0 the draw is uniform, with 1 proportional."
         ),
-        "beta": Key(
-            "number in [0, 1]",
+        "beta": _share(
             0.4,
             "β₀, how much of the bias the importance weights take back at the start of training; "
             "it rises linearly to 1.",
-            share,
         ),
-        "eta": Key(
-            "number in [0, 1]",
+        "eta": _share(
             0.9,
             "η, share of an unroll's largest error in its priority; the mean error has the rest.",
-            share,
         ),
     }
     uses_priorities = True
 
     def __init__(self, alpha: float = 0.6, beta: float = 0.4, eta: float = 0.9) -> None:
-        """Build the sampler.
-
-        Args:
-          alpha: exponent of the priorities, 0 to 1.
-          beta: exponent of the importance weights at the start of training, 0 to 1.
-          eta: share of the largest error in a priority, 0 to 1.
-        """
+        """Take the values of `keys`, each 0 to 1."""
         self.alpha = alpha
         self.initial_beta = beta
         self.eta = eta

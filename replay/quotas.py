@@ -16,7 +16,7 @@ FINEST = 10**18  # largest common denominator of shares, with which claims stay 
 def with_replay_share(
     ratios: Sequence[Fraction], consumes: Sequence[bool], share: Fraction
 ) -> list[Fraction]:
-    """Return ratios of which replay has another part; within each side they keep their proportions.
+    """Return ratios of which replay has this share; within each side they keep their proportions.
 
     Args:
       ratios: share of each buffer in a batch; the sum is 1.
@@ -41,9 +41,7 @@ def with_replay_share(
 def replay_share(ratios: Sequence[Fraction], consumes: Sequence[bool]) -> Fraction | None:
     """Return which part of a batch comes from buffers that are no queue; None for all or nothing.
 
-    Args:
-      ratios: share of each buffer in a batch; the sum is 1.
-      consumes: which buffers are queues.
+    The arguments are those of `with_replay_share`.
     """
     share = sum((r for r, q in zip(ratios, consumes, strict=True) if not q), Fraction(0))
     return share if 0 < share < 1 else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 
 from ritornello.core.errors import ConfigError
 from ritornello.replay.distance import Distance, Evidence, Floats
@@ -37,12 +38,7 @@ class Remover:
     examination: Examination | None = None
 
     def place(
-        self,
-        table: EntryTable,
-        capacity: int,
-        offered: int,
-        is_short: bool,
-        rng: np.random.Generator,
+        self, table: EntryTable, capacity: int, offered: int, is_short: bool, rng: Generator
     ) -> int | None:
         """Return where an incoming item belongs; None if it is dropped.
 
@@ -59,7 +55,7 @@ class Remover:
         del offered, is_short
         return len(table) if len(table) < capacity else self.victim(table, rng)
 
-    def victim(self, table: EntryTable, rng: np.random.Generator) -> int:
+    def victim(self, table: EntryTable, rng: Generator) -> int:
         """Return the position of the entry that a full buffer drops."""
         raise NotImplementedError
 
@@ -67,7 +63,7 @@ class Remover:
 class Oldest(Remover):
     """Drop what was inserted first: the buffer is a ring."""
 
-    def victim(self, table: EntryTable, rng: np.random.Generator) -> int:
+    def victim(self, table: EntryTable, rng: Generator) -> int:
         """Return the oldest."""
         del rng
         return table.oldest()
@@ -83,12 +79,7 @@ class Reservoir(Remover):
     """
 
     def place(
-        self,
-        table: EntryTable,
-        capacity: int,
-        offered: int,
-        is_short: bool,
-        rng: np.random.Generator,
+        self, table: EntryTable, capacity: int, offered: int, is_short: bool, rng: Generator
     ) -> int | None:
         """Let the incoming item in with probability capacity / offered; see `Remover.place`."""
         size = len(table)
@@ -103,10 +94,8 @@ class Reservoir(Remover):
 class FarthestFeatures(Remover):
     """Elite insertion: of some random items, drop the one that has drifted farthest.
 
-    The distances are those of the last measurement, because a forward pass for each arriving unroll
-    would delay the ingest thread. Every `score_period` batches, `elite_batch_size` random items are
-    measured again, together with the candidates of the batch. An item that was never measured has
-    the distance 0, because it was made by nearly the present policy.
+    The distances are those of the last measurement (`Examination`), because a forward pass for each
+    arriving unroll would delay the ingest thread. An item that was never measured has distance 0.
     """
 
     def __init__(
@@ -116,7 +105,7 @@ class FarthestFeatures(Remover):
 
         Args:
           distance: how drift is measured; the 2-norm of features unless given.
-          elite_batch_size: items to compare, and to examine.
+          elite_batch_size: random items to compare, and to examine.
           score_period: number of batches between two examinations.
         """
         if elite_batch_size < 1 or score_period < 1:
@@ -127,7 +116,7 @@ class FarthestFeatures(Remover):
         self.count = elite_batch_size
         self.examination = Examination(distance or Distance(), elite_batch_size, score_period)
 
-    def victim(self, table: EntryTable, rng: np.random.Generator) -> int:
+    def victim(self, table: EntryTable, rng: Generator) -> int:
         """Return the farthest of `elite_batch_size` random entries.
 
         On a tie it is the oldest of the buffer, if that is among them, or else any of the equals.

@@ -78,9 +78,8 @@ class Sampler:
     This one draws any item with equal probability, all different as long as there are enough. A
     kind of your own overrides what it does otherwise; mostly that is `propose` alone.
 
-    Stateless: what it needs to remember is kept with the items (times drawn, priority), so that it
-    is saved and restored with them. Calls never overlap for `propose`, which the manager's lock
-    protects; `choose` and `priorities` may run in several threads at once.
+    Stateless: what it needs to remember is kept with the items (times drawn, priority). Calls of
+    `propose` never overlap; `choose` and `priorities` may run in several threads at once.
     """
 
     about: ClassVar[str] = ""  # who is drawn, in a few words, for the documentation

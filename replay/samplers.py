@@ -25,10 +25,7 @@ LARGEST_POOL = 2**62  # more than any buffer holds; lambda may be as large as a 
 
 
 class Fifo(Sampler):
-    """Oldest first, each once. The proposal already takes items out of the buffer.
-
-    So two threads can never draw the same unroll.
-    """
+    """Oldest first, each once: taken out at once, so that no two threads draw the same unroll."""
 
     about = "the oldest"
     consumes = True
@@ -48,15 +45,8 @@ class Uniform(Sampler):
 class Circular(Sampler):
     """Every item in turn, each `uses` times; then it is dropped and a new one takes its place.
 
-    The circular buffer of Luo et al., "IMPACT" (ICLR 2020, https://arxiv.org/abs/1912.00167): with
-    room for N batches, of which each is used K times, it does for a stream of experience what
-    several passes over a batch do in PPO. Drawing takes items out, too
-    (`take`), because what was drawn `uses` times has to be gone at once.
-
-    New items come first, while they are nearest to the policy that is learned; all others follow in
-    the order in which they have waited. Nothing is drawn unless the buffer is full: else a learner
-    that is faster than the workers would use each batch K times in a row, and what is learned would
-    depend on the speed of the machine.
+    The circular buffer of Luo et al., "IMPACT" (ICLR 2020, https://arxiv.org/abs/1912.00167).
+    docs/replay.md, "Circular", says why new items come first and only a full buffer is drawn from.
     """
 
     about = "new ones first, then the one that has waited longest"
@@ -72,11 +62,7 @@ class Circular(Sampler):
     takes_turns = True
 
     def __init__(self, uses: int = 2) -> None:
-        """Build the sampler.
-
-        Args:
-          uses: K, number of draws after which an item is dropped, at least 1.
-        """
+        """Drop an item after `uses` draws, at least 1: the K of the paper."""
         self.uses = uses
 
     def take(self, table: EntryTable, count: int) -> Proposal:
@@ -99,9 +85,8 @@ class Circular(Sampler):
     def draws_at_start(self, rank: int, size: int, count: int) -> int:
         """Return how many of its draws an item of a buffer without any draws does without.
 
-        Otherwise all of its batches would have been used K times at almost the same moment, and N
-        new batches would have to come at once, each time. So of the first N batches, which nothing
-        is different about, the first is used K / N times, the next 2 K / N, and the last K times.
+        Otherwise all would be through at almost the same moment, and N new batches would have to
+        come at once, each time. So of the first N batches the n-th is used n K / N times.
 
         Args:
           rank: place of the item by age, 0 for the oldest.
@@ -119,8 +104,7 @@ class Annealed(Sampler):
 
         lambda(progress) = max(1, lambda_0 - (lambda_0 - 1) * progress / alfa)
 
-    It is a function of progress alone, never of how often somebody asked (cf. Sun, Zhou and Li,
-    "Attentive Experience Replay", AAAI 2020). At lambda = 1 the sampler is uniform.
+    (Sun, Zhou and Li, "Attentive Experience Replay", AAAI 2020). At lambda = 1 it is uniform.
     """
 
     keys: ClassVar[Mapping[str, Key]] = {
@@ -163,11 +147,7 @@ class Annealed(Sampler):
 
 
 class LeastDrawn(Annealed):
-    """Of lambda * n random items the n that were drawn least often, ties at random.
-
-    This is strategy 3 of elite replay without its distance: what elite gains over it is owed to the
-    distance, what it gains over uniform replay to covering all items evenly. It needs no model.
-    """
+    """Of lambda * n random items the n that were drawn least often, ties at random. No model."""
 
     about = "of λ·n random ones, the n that were drawn least often"
 
@@ -204,13 +184,36 @@ class _Scored(Annealed):
     scores = True
 
     def __init__(
-        self, distance: Distance | None, initial_lambda: float, alfa: float, strategy: int
+        self,
+        distance: Distance | None = None,
+        initial_lambda: float = 6.0,
+        alfa: float = 1.0,
+        strategy: int | None = None,
     ) -> None:
+        """Build the sampler.
+
+        Args:
+          distance: how candidates are ranked; the 2-norm of features unless given.
+          initial_lambda: candidates per draw at the start of training, at least 1.
+          alfa: share of training over which lambda falls to 1; may exceed 1.
+          strategy: 1 to 4, see `select`; that of the kind unless given.
+
+        Raises:
+          ConfigError: also for policy_kl where states are compared, not policies on one state.
+        """
         super().__init__(initial_lambda, alfa)
-        if strategy not in STRATEGIES:
+        default = self.keys["elite_sampling_strategy"].default
+        self.strategy = default if strategy is None else strategy
+        if self.strategy not in STRATEGIES:
             raise ConfigError(f"elite_sampling_strategy is {strategy}, expected 1, 2, 3 or 4.")
         self.distance = distance or Distance()
-        self.strategy = strategy
+        reads_stored = self.distance.needs_stored_features
+        if self.needs_queries and not reads_stored:
+            raise ConfigError(
+                f"attentive_sampling cannot use dist_function {self.distance.name}: it compares "
+                "states. Use ln_norm, cos_dist or kl_div."
+            )
+        self.needs_stored_features = reads_stored and not self.needs_queries
 
     @classmethod
     def from_keys(cls, values: Mapping[str, Any]) -> Sampler:
@@ -234,8 +237,7 @@ class _Scored(Annealed):
 class Elite(_Scored):
     """Prefer unrolls whose rows look to the model as they did when they were made.
 
-    Distance: features now (or action distribution now) against those stored with the unroll. What
-    has moved little is what the present policy still mostly agrees with.
+    Distance: features now (or action distribution now) against those stored with the unroll.
     """
 
     about = "n of λ·n random ones, for which the network's output has changed least"
@@ -243,24 +245,6 @@ class Elite(_Scored):
         **Annealed.keys,
         "elite_sampling_strategy": _strategy_key(3),
     }
-
-    def __init__(
-        self,
-        distance: Distance | None = None,
-        initial_lambda: float = 6.0,
-        alfa: float = 1.0,
-        strategy: int = 3,
-    ) -> None:
-        """Build the sampler.
-
-        Args:
-          distance: how change is measured; the 2-norm of features unless given.
-          initial_lambda: candidates per draw at the start of training, at least 1.
-          alfa: share of training over which lambda falls to 1; may exceed 1.
-          strategy: 1 to 4, see `select`.
-        """
-        super().__init__(distance, initial_lambda, alfa, strategy)
-        self.needs_stored_features = self.distance.needs_stored_features
 
     def measure(self, evidence: Evidence) -> Floats:
         """Return how far each candidate has drifted since it was made."""
@@ -280,25 +264,6 @@ class Attentive(_Scored):
         "elite_sampling_strategy": _strategy_key(1),
     }
     needs_queries = True
-
-    def __init__(
-        self,
-        distance: Distance | None = None,
-        initial_lambda: float = 6.0,
-        alfa: float = 1.0,
-        strategy: int = 1,
-    ) -> None:
-        """Build the sampler; the arguments are those of `Elite`.
-
-        Raises:
-          ConfigError: for policy_kl, which compares policies on one state, not two states.
-        """
-        super().__init__(distance, initial_lambda, alfa, strategy)
-        if self.distance.name == "policy_kl":
-            raise ConfigError(
-                "attentive_sampling cannot use dist_function policy_kl: it compares states. "
-                "Use ln_norm, cos_dist or kl_div."
-            )
 
     def measure(self, evidence: Evidence) -> Floats:
         """Return how far each candidate is from the present states."""

@@ -92,43 +92,33 @@ class Job:
     newest: Sequence[Item] = ()  # the last row of each is a query
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The result of a claim."""
-
-    chosen: list[Proposal]  # per buffer, as many candidates as it was to give
-    drifts: dict[int, Floats]  # index of a buffer -> drift of each item of its examination
-
-
 def choose(
     buffers: Sequence[Buffer],
     claim: Claim,
     context: SampleContext,
     schema: UnrollSchema,
     read: RecordReader,
-) -> Choice:
+) -> tuple[list[Proposal], dict[int, Floats]]:
     """Score what must be scored, all buffers together, and let each buffer choose.
 
     Needs no lock: it reads nothing but the claim.
+
+    Returns:
+      Per buffer as many candidates as it was to give; and, by the index of a buffer, the drift of
+      each item of its examination.
     """
-    proposed = zip(claim.proposals, claim.newest, strict=True)
-    jobs = [
+    draws = [
         Job(proposal.items, newest) if proposal.leaves_a_choice else Job([])
-        for proposal, newest in proposed
+        for proposal, newest in zip(claim.proposals, claim.newest, strict=True)
     ]
-    evidence = gather_evidence(
-        [*jobs, *(Job(items) for items in claim.examinations)],
-        context,
-        schema,
-        common_stride(buffers),
-        read,
-    )
+    jobs = [*draws, *map(Job, claim.examinations)]
+    evidence = gather_evidence(jobs, context, schema, common_stride(buffers), read)
     of_draws, of_examinations = evidence[: len(buffers)], evidence[len(buffers) :]
     triples = zip(buffers, claim.proposals, of_draws, strict=True)
     pairs = enumerate(zip(buffers, of_examinations, strict=True))
-    return Choice(
-        chosen=[buffer.choose(proposal, found) for buffer, proposal, found in triples],
-        drifts={i: buffer.measure(found) for i, (buffer, found) in pairs if found is not None},
+    return (
+        [buffer.choose(proposal, found) for buffer, proposal, found in triples],
+        {i: buffer.measure(found) for i, (buffer, found) in pairs if found is not None},
     )
 
 

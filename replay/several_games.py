@@ -32,13 +32,11 @@ def played_games(task_shares: Sequence[float]) -> list[int]:
 def split_by_task(
     configs: Sequence[BufferConfig], task_shares: Sequence[float]
 ) -> tuple[BufferConfig, ...]:
-    """Give each game its own part of every buffer but the queues and circular ones.
+    """Give each game its own part of every buffer but those that set the pace, and `per_game` off.
 
     So short or fast games can not push the others out of replay, each game has a fixed share of
     every batch's replayed part, and candidates are compared only with others of their game: one
-    network sees different games with features of different size. A queue stays one: it decides
-    nothing, it hands on what was played. So does a circular buffer. A buffer with `per_game` off
-    stays one because it is asked to: it may hold games that are not played any more.
+    network sees different games with features of different size.
 
     Capacity and sample_ratio are divided in proportion to the shares. The periods of elite
     insertion are stretched by the number of games, so that together the parts examine as many
