@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -72,6 +73,18 @@ class Findings:
         self.wrong(what, text)
         raise Stop
 
+    @contextmanager
+    def stopping(self, what: str, doing: str = "") -> Iterator[None]:
+        """Stop at whatever the body raises, which is told as an error of the environment."""
+        try:
+            yield
+        except Stop:
+            raise
+        except EnvironmentFault as fault:
+            self.stop(what, str(fault).rstrip("."))
+        except RAISED as error:
+            self.stop(what, f"raises {describe(error)}{doing}")
+
     def verdict(self, env_id: str, kwargs: str = "") -> str:
         """Return the last line, of an environment that is made with `kwargs`."""
         if self.wrongs:
@@ -131,12 +144,8 @@ def _check_reset(env: gymnasium.Env, findings: Findings) -> None:
 
 
 def _reset(env: gymnasium.Env, seed: int, findings: Findings) -> Any:
-    try:
+    with findings.stopping("reset"):
         return first_frame_of(env.reset(seed=seed))
-    except EnvironmentFault as fault:
-        findings.stop("reset", str(fault).rstrip("."))
-    except RAISED as error:
-        findings.stop("reset", f"raises {describe(error)}")
 
 
 def _check_steps(env: gymnasium.Env, findings: Findings) -> None:
@@ -192,17 +201,11 @@ class _Actions:
 
 
 def _check_step(seen: PartsObservation, action: Any, findings: Findings) -> tuple[bool, bool]:
-    try:
+    with findings.stopping("step", f" for action {shown(action)}"):
         observation, reward, terminated, truncated, info = parts_of(seen.env.step(action))
-    except EnvironmentFault as fault:
-        findings.stop("step", str(fault).rstrip("."))
-    except RAISED as error:
-        findings.stop("step", f"raises {describe(error)} for action {shown(action)}")
     _check_observation("step", observation, seen, findings)
-    try:
+    with findings.stopping("step"):
         number = reward_of(reward)
-    except EnvironmentFault as fault:
-        findings.stop("step", str(fault).rstrip("."))
     if abs(number) > LARGE_REWARD:
         findings.note(
             "step",
@@ -214,20 +217,16 @@ def _check_step(seen: PartsObservation, action: Any, findings: Findings) -> tupl
             "truncated",
             "info has TimeLimit.truncated, as Gym before 0.26: return truncated=True instead",
         )
-    try:
+    with findings.stopping("step"):
         return flag_of("terminated", terminated), flag_of("truncated", truncated)
-    except EnvironmentFault as fault:
-        findings.stop("step", str(fault).rstrip("."))
 
 
 def _check_observation(
     where: str, observation: Any, seen: PartsObservation, findings: Findings
 ) -> None:
     """Say how an observation differs from its space; stop if training would not take it."""
-    try:
+    with findings.stopping(where):
         seen.shown(observation)
-    except EnvironmentFault as fault:
-        findings.stop(where, str(fault).rstrip("."))
     for path, space, array in _boxes(seen.env.observation_space, observation):
         if array.dtype != space.dtype:
             findings.note(
@@ -302,10 +301,9 @@ def _check_seeds(
 def _game(env: gymnasium.Env, seed: int, findings: Findings) -> list[tuple[str, Any]]:
     """Play TWIN_STEPS with actions that are always the same; return all that was seen, in words."""
     actions, shown_as = _Actions(env.action_space), PartsObservation(env)
-    try:
-        seen: list[tuple[str, Any]] = [
-            ("their first observation", shown_as.shown(_reset(env, seed, findings)).copy())
-        ]
+    first = shown_as.shown(_reset(env, seed, findings)).copy()
+    seen: list[tuple[str, Any]] = [("their first observation", first)]
+    with findings.stopping("step"):
         for step in range(1, TWIN_STEPS + 1):
             observation, reward, terminated, truncated, _ = env.step(actions.take())
             seen.append((f"whether they ended at step {step}", (terminated, truncated)))
@@ -314,8 +312,6 @@ def _game(env: gymnasium.Env, seed: int, findings: Findings) -> list[tuple[str, 
             if terminated or truncated:
                 observation = _reset(env, seed + 1, findings)
                 seen.append(("a later observation", shown_as.shown(observation).copy()))
-    except RAISED as error:
-        findings.stop("step", f"raises {describe(error)}")
     return seen
 
 

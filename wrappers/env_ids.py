@@ -151,14 +151,13 @@ def beyond_ale_vector(config: EnvConfig) -> str:
     """Return what a game is made with that the fast backend cannot honour, "" if nothing."""
     gym_spec = find_gym_spec(config.env_id)
     given = {**gym_spec.kwargs, **kwargs_of(config.kwargs)}
-    others = {
-        name: value
+    wrappers = [each.name for each in gym_spec.additional_wrappers or ()]
+    given["additional_wrappers"] = wrappers or None
+    return ", ".join(
+        f"{name}={shown(value)}"
         for name, value in given.items()
         if value is not None and name not in ALE_VECTOR_HONOURS
-    }
-    wrappers = {"additional_wrappers": [each.name for each in gym_spec.additional_wrappers or ()]}
-    others.update({name: names for name, names in wrappers.items() if names})
-    return ", ".join(f"{name}={shown(value)}" for name, value in others.items())
+    )
 
 
 def check_game_kwargs(config: EnvConfig) -> None:

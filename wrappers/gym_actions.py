@@ -48,9 +48,7 @@ class RowActions(gymnasium.Wrapper):
           ConfigError: if its action space is not supported.
         """
         super().__init__(env)
-        decoder = _decoder(env.action_space)
-        if not 1 <= decoder.width <= MAX_COLUMNS:
-            raise ConfigError(f"an action has {decoder.width} numbers, not 1 to {MAX_COLUMNS}")
+        decoder = _supported(env.action_space)
         self.actions = ActionSpec(decoder.parts)
         self._decode = decoder.decode
         # One choice is stored as one integer, not as a row of it.
@@ -82,15 +80,22 @@ def is_plain_choice(space: Any) -> bool:
 
 def why_not(space: Any) -> str:
     """Return why a space of actions is not supported, "" if it is."""
-    if too_large := why_too_large("an action", space, MAX_CHOICES):
-        return too_large
     try:
-        width = _decoder(space).width
+        _supported(space)
     except ConfigError as error:
         return str(error)
-    if 1 <= width <= MAX_COLUMNS:
-        return ""
-    return f"an action has {width} numbers, and 1 to {MAX_COLUMNS} are supported"
+    return ""
+
+
+def _supported(space: Any) -> _Decoder:
+    if too_large := why_too_large("an action", space, MAX_CHOICES):
+        raise ConfigError(too_large)
+    decoder = _decoder(space)
+    if not 1 <= decoder.width <= MAX_COLUMNS:
+        raise ConfigError(
+            f"an action has {decoder.width} numbers, and 1 to {MAX_COLUMNS} are supported"
+        )
+    return decoder
 
 
 def boxes_of(space: Any) -> list[Box]:

@@ -19,7 +19,6 @@ from gymnasium.spaces import Dict, Discrete, MultiDiscrete, Tuple
 
 from ritornello.core.errors import EnvironmentFault
 from ritornello.core.plain_data import shown
-from ritornello.core.spec import EnvSpec
 
 # Many environments leave their space a little. So far outside, the unit is wrong: 255 in [0, 1].
 FAR_WIDTHS = 100.0
@@ -65,17 +64,25 @@ def why_too_large(what: str, space: Any, most: int) -> str:
 
 
 class ObservationCheck:
-    """Checks observations of one spec. Holds nothing of the environments; not thread-safe."""
+    """Checks observations of one kind. Holds nothing of the environments; not thread-safe."""
 
-    def __init__(self, spec: EnvSpec, space: gymnasium.Space | None) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: str,
+        space: gymnasium.Space | None,
+        name: str = "observation",
+    ) -> None:
         """Prepare the check.
 
         Args:
-          spec: what the program was told that frames are.
+          shape: of one frame.
+          dtype: as which frames are stored.
           space: what the environment says of its observations; None or no Box: no bounds.
+          name: for messages, as observation['camera'].
         """
-        self._shape = spec.frame_shape
-        self._dtype = np.dtype(spec.frame_dtype)
+        self._shape, self._name = shape, name
+        self._dtype = np.dtype(dtype)
         self._space = space
         self._bounds = _far_bounds(space, self._shape) if self._dtype.kind == "f" else None
         self._good_dtypes = {self._dtype}  # found good before: to ask NumPy takes longer
@@ -96,22 +103,33 @@ class ObservationCheck:
         try:
             array = np.asarray(frame)
         except (ValueError, TypeError) as error:  # rows of unequal lengths
-            raise EnvironmentFault(f"observation is {shown(frame)}, expected an array.") from error
+            raise EnvironmentFault(f"{self._name} is {shown(frame)}, expected an array.") from error
         if array.dtype == object or array.dtype.kind in "USV":
             raise EnvironmentFault(
-                f"observation is {shown(frame)}, expected an array of numbers of shape "
+                f"{self._name} is {shown(frame)}, expected an array of numbers of shape "
                 f"{self._shape}."
             )
         if array.shape != self._shape:
             raise EnvironmentFault(
-                f"observation has shape {array.shape}, expected {self._shape} as in its space "
+                f"{self._name} has shape {array.shape}, expected {self._shape} as in its space "
                 f"{self._space}: {shown(frame)}."
             )
         if not can_be_stored(array.dtype, self._dtype):
             raise EnvironmentFault(
-                f"observation has dtype {array.dtype}, expected {self._dtype}: {shown(frame)}."
+                f"{self._name} has dtype {array.dtype}, expected {self._dtype}: {shown(frame)}."
             )
         self._good_dtypes.add(array.dtype)
+        return array
+
+    def stored(self, frame: Any) -> np.ndarray:
+        """Return one frame as an array of the dtype as which it is stored.
+
+        Raises:
+          EnvironmentFault: if anything is wrong with it.
+        """
+        array = self.frame(frame).astype(self._dtype, copy=False)
+        if self.values(array[None]) is not None:
+            raise EnvironmentFault(self.complaint(array))
         return array
 
     def values(self, newest: np.ndarray) -> int | None:
@@ -134,7 +152,7 @@ class ObservationCheck:
         low, high = self._bounds
         index = tuple(int(i) for i in np.argwhere(~((frame >= low) & (frame <= high)))[0])
         number = float(frame[index])
-        place = f"observation{list(index)} is {number:g}"
+        place = f"{self._name}{list(index)} is {number:g}"
         if not np.isfinite(number):
             return f"{place}, expected a finite number."
         return f"{place}, expected to be in its space {self._space}, or at least near it."

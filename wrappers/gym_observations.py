@@ -26,7 +26,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 
 from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.plain_data import shown
-from ritornello.core.spec import EnvSpec, ObservationPart
+from ritornello.core.spec import ObservationPart
 from ritornello.wrappers.gym_checks import ObservationCheck, of_another_package, why_too_large
 from ritornello.wrappers.images import is_image_space, turned_space
 
@@ -41,9 +41,8 @@ class _Leaf:
     path: str  # as one writes it: ['camera'][0]
     image: ObservationPart | None  # None: numbers
     width: int  # numbers; 0 of an image
-    encode: Callable[
-        [Any], np.ndarray
-    ]  # what the environment shows -> [C, H, W] or [width] float32
+    # From what the environment shows to an image [C, H, W], or [width] float32.
+    encode: Callable[[Any], np.ndarray]
 
 
 class PartsObservation(gymnasium.Wrapper):
@@ -101,12 +100,9 @@ class PartsObservation(gymnasium.Wrapper):
             vector if part.name == VECTOR else images[part.name].astype(part.dtype, copy=False)
             for part in self.parts
         ]
+        content = b"".join(block.tobytes() for block in blocks)
         frame = np.zeros(bytes_of(self.parts), np.uint8)
-        start = 0
-        for block in blocks:
-            content = np.ascontiguousarray(block).reshape(-1).view(np.uint8)
-            frame[start : start + content.size] = content
-            start += content.size
+        frame[: len(content)] = np.frombuffer(content, np.uint8)
         return frame
 
 
@@ -160,9 +156,9 @@ def _leaves(space: Any, said: Any, path: str) -> Iterator[_Leaf]:
         yield _image(space, said, path)
     elif isinstance(space, Box):
         count = int(np.prod(space.shape))
-        check = _check(path, space, space.shape, "float32")
+        check = ObservationCheck(space.shape, "float32", space, f"observation{path}")
         if count:
-            yield _Leaf(path, None, count, lambda value: check(value).reshape(-1))
+            yield _Leaf(path, None, count, lambda value: check.stored(value).reshape(-1))
     elif isinstance(space, (Discrete, MultiDiscrete, MultiBinary)):
         yield _choices(space, path)
     else:
@@ -207,9 +203,9 @@ def _found(value: Any, space: Space, path: str) -> Iterator[Any]:
 def _image(space: Box, said: Any, path: str) -> _Leaf:
     turned, turn = turned_space(space, said)
     dtype = "uint8" if space.dtype == np.uint8 else "float32"
-    check = _check(path, space, space.shape, dtype)
+    check = ObservationCheck(space.shape, dtype, space, f"observation{path}")
     part = ObservationPart(path, turned.shape, dtype)
-    return _Leaf(path, part, 0, lambda value: turn(check(value)))
+    return _Leaf(path, part, 0, lambda value: turn(check.stored(value)))
 
 
 def _choices(space: Discrete | MultiDiscrete | MultiBinary, path: str) -> _Leaf:
@@ -249,25 +245,3 @@ def _is_whole_in(space: Space, value: Any) -> bool:
     if array.dtype.kind not in "iub" or array.shape != (space.shape or ()):
         return False
     return bool(space.contains(array.astype(space.dtype)))
-
-
-def _check(
-    path: str, space: Box, shape: tuple[int, ...], dtype: str
-) -> Callable[[Any], np.ndarray]:
-    """Return a function that checks what a Box shows and returns it as an array of `dtype`."""
-    spec = EnvSpec(path, shape, dtype, 1, ("0",), 1)
-    looks = ObservationCheck(spec, space)
-
-    def checked(value: Any) -> np.ndarray:
-        try:
-            array = looks.frame(value).astype(dtype, copy=False)
-        except EnvironmentFault as fault:
-            raise EnvironmentFault(
-                str(fault).replace("observation", f"observation{path}", 1)
-            ) from fault
-        if looks.values(array[None]) is not None:
-            complaint = looks.complaint(array)
-            raise EnvironmentFault(complaint.replace("observation", f"observation{path}", 1))
-        return array
-
-    return checked

@@ -75,19 +75,3 @@ def _actions(env: gymnasium.Env) -> tuple[tuple[str, ...], tuple[ActionPart, ...
     if env.actions.is_single_choice:
         return tuple(str(action) for action in range(env.actions.parts[0].count)), ()
     return env.actions.meanings(), env.actions.parts
-
-
-def shown_images(spec: EnvSpec) -> str:
-    """Return ", images of ..." for a line of the log; "" of what shows vectors."""
-    if not spec.shows_images:
-        return ""
-    parts = spec.observation_parts or (ObservationPart("", spec.frame_shape, spec.frame_dtype),)
-    said = []
-    for part in parts:
-        if part.is_image:
-            channels, height, width = part.shape
-            said.append(f"images of {height}x{width} pixels and {channels} channels")
-        else:
-            said.append(f"{part.shape[0]} numbers")
-    stacked = f", {spec.frames_stacked} stacked" if spec.frames_stacked > 1 else ""
-    return f", {' and '.join(said)}{stacked}"

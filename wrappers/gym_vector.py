@@ -34,7 +34,7 @@ from ritornello.wrappers.gym_checks import (
 )
 from ritornello.wrappers.images import picture_of
 from ritornello.wrappers.user_code import RAISED, describe
-from ritornello.wrappers.vector import StepResult, check_action_rows, check_actions
+from ritornello.wrappers.vector import StepResult, check_action_rows, check_actions, check_stored
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class GymVector:
         shape = (self.num_envs, spec.frames_stacked, *spec.frame_shape)
         self._stacks = np.zeros(shape, spec.frame_dtype)
         space = getattr(self._envs[0], "observation_space", None)
-        self._check = ObservationCheck(spec, space)
+        self._check = ObservationCheck(spec.frame_shape, spec.frame_dtype, space)
 
     def reset(self) -> np.ndarray:
         """Start every environment with its first episode; return stacks `[E, S, *frame_shape]`."""
@@ -117,10 +117,7 @@ class GymVector:
 
     def step(self, actions: np.ndarray) -> StepResult:
         """Do `actions` ([E, *action_shape]), one in each environment."""
-        if self.spec.action_parts:
-            check_action_rows(actions, self.num_envs, self.spec.actions)
-        else:
-            check_actions(actions, self.num_envs, self.spec.action_count)
+        check_stored(actions, self.num_envs, self.spec)
         reward = np.zeros(self.num_envs, np.float32)
         terminated = np.zeros(self.num_envs, bool)
         first = np.zeros(self.num_envs, bool)

@@ -230,26 +230,15 @@ def advice_on_limit(config: EnvConfig) -> str:
 def _made_for_once(config: EnvConfig, render_mode: str | None = None) -> Iterator[gymnasium.Env]:
     """Yield one environment and close it; what goes wrong with it is a ConfigError."""
     make_env = _env_maker(config, render_mode)
-    with (
-        settings_kept(),
-        told_if_slow(config.env_id),
-        _closed_after(make_env, config, render_mode) as env,
-    ):
-        yield env
-
-
-@contextmanager
-def _closed_after(
-    make_env: Callable[[], gymnasium.Env], config: EnvConfig, render_mode: str | None
-) -> Iterator[gymnasium.Env]:
-    with told_in_one_line(config.env_id, "when it was made"), warnings.catch_warnings():
-        if render_mode is not None:
-            warnings.simplefilter("ignore")  # of a mode that it does not list: asked below
-        env = make_env()
-    with _closed_if_refused(env):
-        yield env
-    with told_in_one_line(config.env_id, "when it was closed"):
-        env.close()
+    with settings_kept(), told_if_slow(config.env_id):
+        with told_in_one_line(config.env_id, "when it was made"), warnings.catch_warnings():
+            if render_mode is not None:
+                warnings.simplefilter("ignore")  # of a mode that it does not list: asked below
+            env = make_env()
+        with _closed_if_refused(env):
+            yield env
+        with told_in_one_line(config.env_id, "when it was closed"):
+            env.close()
 
 
 def _try_out(spec: EnvSpec, env: gymnasium.Env) -> None:

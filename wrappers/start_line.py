@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ritornello.core.spec import EnvSpec, ObservationPart
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_ids import as_registered, game_arguments, is_atari
-from ritornello.wrappers.gym_spaces import shown_images
 from ritornello.wrappers.registry import choose_backend, make_env_spec, parts_left_out
 
 
@@ -17,7 +17,7 @@ def describe(config: EnvConfig, *, restorable: bool = False) -> str:
     if len(games) > 1:
         title = f"{len(games)} games ({', '.join(game.env_id for game in games)})"
     if not all(is_atari(game.env_id) for game in games):
-        shows = shown_images(make_env_spec(config))
+        shows = _shown_images(make_env_spec(config))
         hidden = dict.fromkeys(name for game in games for name in parts_left_out(game))
         without = f", without its {', '.join(hidden)}" if hidden else ""
         return f"{title}: as Gymnasium has it{shows}{without}, Atari rules do not apply; {end}"
@@ -48,3 +48,19 @@ def _atari_rules(config: EnvConfig) -> list[str]:
         "lost life ends the episode" if config.episodic_life else "lives ignored",
         f"at most {' or '.join(map(str, limits))} frames",
     ]
+
+
+def _shown_images(spec: EnvSpec) -> str:
+    """Return ", images of ..." for a line of the log; "" of what shows vectors."""
+    if not spec.shows_images:
+        return ""
+    parts = spec.observation_parts or (ObservationPart("", spec.frame_shape, spec.frame_dtype),)
+    said = []
+    for part in parts:
+        if part.is_image:
+            channels, height, width = part.shape
+            said.append(f"images of {height}x{width} pixels and {channels} channels")
+        else:
+            said.append(f"{part.shape[0]} numbers")
+    stacked = f", {spec.frames_stacked} stacked" if spec.frames_stacked > 1 else ""
+    return f", {' and '.join(said)}{stacked}"

@@ -16,13 +16,7 @@ from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError
 from ritornello.core.saved_state import items, within
 from ritornello.core.spec import EnvSpec
-from ritornello.wrappers.vector import (
-    EnvVector,
-    RestorableEnvVector,
-    StepResult,
-    check_action_rows,
-    check_actions,
-)
+from ritornello.wrappers.vector import EnvVector, RestorableEnvVector, StepResult, check_stored
 
 
 class TaskVector:
@@ -51,10 +45,7 @@ class TaskVector:
 
     def step(self, actions: np.ndarray) -> StepResult:
         """Do `actions` ([E, *action_shape]), one in each environment."""
-        if self.spec.action_parts:
-            check_action_rows(actions, self.num_envs, self.spec.actions)
-        else:
-            check_actions(actions, self.num_envs, self.spec.action_count)
+        check_stored(actions, self.num_envs, self.spec)
         reward = np.empty(self.num_envs, np.float32)
         terminated = np.empty(self.num_envs, bool)
         first = np.empty(self.num_envs, bool)

@@ -67,6 +67,14 @@ class RestorableEnvVector(EnvVector, Protocol):
         """Go to a place taken by `state_dict` and return the stacks shown there."""
 
 
+def check_stored(actions: np.ndarray, num_envs: int, spec: EnvSpec) -> None:
+    """Raise ShapeError unless `actions` is `[num_envs, *action_shape]` as the spec stores them."""
+    if spec.action_parts:
+        check_action_rows(actions, num_envs, spec.actions)
+    else:
+        check_actions(actions, num_envs, spec.action_count)
+
+
 def check_actions(actions: np.ndarray, num_envs: int, action_count: int) -> None:
     """Raise ShapeError unless `actions` is `[num_envs]` integers in `[0, action_count)`.
 
