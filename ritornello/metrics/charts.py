@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -79,12 +79,12 @@ def draw_run(folder: Path) -> list[Path]:
 
     A run without games or records gets no chart of them.
     """
-    charts = folder / "charts"
     made = []
     for name, figure in run_figures(folder):
-        charts.mkdir(exist_ok=True)
-        figure.savefig(charts / f"{name}.png")
-        made.append(charts / f"{name}.png")
+        path = folder / "charts" / f"{name}.png"
+        path.parent.mkdir(exist_ok=True)
+        figure.savefig(path)
+        made.append(path)
     return made
 
 
@@ -98,12 +98,13 @@ def run_figures(folder: Path) -> Iterator[tuple[str, Figure]]:
         yield "returns", _grid(about, units, lambda axes, n: _plot_returns(axes, records, n))
     elif len(games.returns):
         yield "returns", _draw_returns(games, about, window)
-    evaluations = read_evaluations(folder)
-    if evaluations:
-        games_of = dict.fromkeys(row.game for row in evaluations)
-        played = [(game_name(game), "raw return") for game in games_of]
-        text = f"Evaluations — {about}"
-        yield "evaluations", _grid(text, played, lambda a, n: _plot_evaluated(a, evaluations, n))
+    by_game: dict[str, list[Evaluated]] = {}
+    for row in read_evaluations(folder):
+        by_game.setdefault(row.game, []).append(row)
+    if by_game:
+        each, text = list(by_game.values()), f"Evaluations — {about}"
+        played = [(game_name(game), "raw return") for game in by_game]
+        yield "evaluations", _grid(text, played, lambda a, n: _plot_evaluated(a, each[n], n == 0))
     if len(records) >= 2:
         found = {name for record in records for name in record.values}
         charts = [(chart, shown) for chart in OVERVIEW if (shown := _expand(chart, found))]
@@ -158,17 +159,16 @@ def _draw_returns(games: Games, about: str, window: int) -> Figure:
     steps, returns = games.agent_steps[thin], games.returns[thin]
     mean = moving_mean(games.returns, window)[thin]
     best = np.maximum.accumulate(games.returns)[thin]
+    blue, orange, *_ = COLOURS
     alpha = max(0.08, min(0.5, 200 / len(steps)))
-    axes.scatter(steps, returns, s=9, color=COLOURS[0], alpha=alpha, linewidths=0, label="games")
-    axes.plot(steps, mean, color=COLOURS[0], linewidth=2.2, label=f"mean of {window}")
-    axes.plot(steps, best, color=COLOURS[1], linewidth=1, linestyle="--", label="best so far")
+    axes.scatter(steps, returns, s=9, color=blue, alpha=alpha, linewidths=0, label="games")
+    axes.plot(steps, mean, color=blue, linewidth=2.2, label=f"mean of {window}")
+    axes.plot(steps, best, color=orange, linewidth=1, linestyle="--", label="best so far")
     axes.annotate(
-        short(round(float(mean[-1]), 2)),
+        f" {short(round(float(mean[-1]), 2))}",
         (float(steps[-1]), float(mean[-1])),
-        xytext=(6, 0),
-        textcoords="offset points",
         va="center",
-        color=COLOURS[0],
+        color=blue,
         fontweight="bold",
     )
     style(axes, about, "agent steps", "raw return")
@@ -176,25 +176,21 @@ def _draw_returns(games: Games, about: str, window: int) -> Figure:
     return figure
 
 
-def _plot_evaluated(axes: Axes, evaluations: list[Evaluated], number: int) -> None:
+def _plot_evaluated(axes: Axes, rows: list[Evaluated], with_legend: bool) -> None:
     """Draw the mean returns of one game with their standard errors."""
-    game = list(dict.fromkeys(row.game for row in evaluations))[number]
     for colour, policy in zip(COLOURS, ("sampled", "greedy"), strict=False):
-        of_policy = [row for row in evaluations if (row.game, row.policy) == (game, policy)]
-        table = np.array(
-            [(row.agent_steps, row.mean, row.standard_error) for row in of_policy], np.float64
-        ).reshape(-1, 3)[_thin(len(of_policy))]
+        of = [(r.agent_steps, r.mean, r.standard_error) for r in rows if r.policy == policy]
+        table = np.array(of, np.float64).reshape(-1, 3)[_thin(len(of))]
         label = f"{policy} actions"
         axes.errorbar(*table.T, color=colour, linewidth=1.6, marker="o", markersize=3, label=label)
-    if number == 0:
+    if with_legend:
         axes.legend(frameon=False, fontsize=8, labelcolor=INK)
 
 
 def _plot_chart(axes: Axes, chart: Chart, found: list[str], records: list[Record]) -> None:
     """Draw the metrics of one chart over agent steps."""
     for number, name in enumerate(found):
-        points = [(r.agent_steps, r.values[name]) for r in records if name in r.values]
-        x, y = np.array(points, np.float64).T
+        x, y = _series(records, name)
         thin, colour = _thin(len(y)), COLOURS[number % len(COLOURS)]
         if len(y) > 100:  # raw and faint below, the trend above
             axes.plot(x[thin], y[thin], color=colour, linewidth=0.6, alpha=0.3)
@@ -207,42 +203,38 @@ def _plot_chart(axes: Axes, chart: Chart, found: list[str], records: list[Record
 
 def _plot_returns(axes: Axes, records: list[Record], task: int) -> None:
     """Draw the mean return of one game, and its best."""
-    for metric, colour, style in (("return_best", 1, "--"), ("return_mean", 0, "-")):
+    for metric, colour, line, label in (
+        ("return_best", COLOURS[1], "--", "best so far"),
+        ("return_mean", COLOURS[0], "-", "mean of the last games"),
+    ):
         x, y = _series(records, f"episode/{metric}_{task}")
-        label = "best so far" if metric == "return_best" else "mean of the last games"
-        axes.plot(x, y, color=COLOURS[colour], linestyle=style, linewidth=1.6, label=label)
+        thin = _thin(len(y))
+        axes.plot(x[thin], y[thin], color=colour, linestyle=line, linewidth=1.6, label=label)
     if task == 0:
         axes.legend(frameon=False, fontsize=8, labelcolor=INK)
 
 
 def _plot_popart(axes: Axes, records: list[Record], task: int) -> None:
     """Draw mu of one game over training, with a band of one sigma."""
-    x, mu = _series(records, f"popart/mu_{task}")
-    _, sigma = _series(records, f"popart/sigma_{task}")
+    (x, mu), (_, sigma) = (_series(records, f"popart/{name}_{task}") for name in ("mu", "sigma"))
+    thin = _thin(len(mu))
+    x, mu, sigma = x[thin], mu[thin], sigma[thin]
     axes.fill_between(x, mu - sigma, mu + sigma, color=COLOURS[0], alpha=0.2, linewidth=0)
     axes.plot(x, mu, color=COLOURS[0], linewidth=1.6)
 
 
-def _series(records: list[Record], name: str) -> tuple[Floats, Floats]:
-    """Return (agent steps, values) of one metric, thinned to what can be seen."""
+def _series(records: list[Record], name: str) -> Floats:
+    """Return agent steps and values of one metric, [2, records that have it]."""
     points = [(r.agent_steps, r.values[name]) for r in records if name in r.values]
-    table = np.array(points, np.float64).reshape(-1, 2)[_thin(len(points))]
-    return table[:, 0], table[:, 1]
+    series: Floats = np.array(points, np.float64).reshape(-1, 2).T
+    return series
 
 
 def _legend_above(axes: Axes, entries: int) -> None:
     """Put the legend into the line of the title, where no curve can be."""
-    axes.legend(
-        loc="lower right",
-        bbox_to_anchor=(1.01, 0.985),
-        ncols=entries,
-        handlelength=1.0,
-        handletextpad=0.4,
-        columnspacing=0.9,
-        frameon=False,
-        fontsize=8,
-        labelcolor=INK,
-    )
+    place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.01, 0.985)}
+    spaces: dict[str, Any] = {"handlelength": 1.0, "handletextpad": 0.4, "columnspacing": 0.9}
+    axes.legend(**place, **spaces, ncols=entries, frameon=False, fontsize=8, labelcolor=INK)
 
 
 def _thin(count: int) -> slice:
@@ -253,8 +245,7 @@ def _thin(count: int) -> slice:
 
 def _expand(chart: Chart, names: Iterable[str]) -> list[str]:
     """Return the metrics of a chart that a run has, `*` replaced by its buffers."""
-    patterns = chart.metrics
-    return [name for pattern in patterns for name in sorted(names) if fnmatchcase(name, pattern)]
+    return [name for each in chart.metrics for name in sorted(names) if fnmatchcase(name, each)]
 
 
 def _label(chart: Chart, name: str) -> str:
@@ -308,9 +299,7 @@ def style(axes: Axes, title: str, x_label: str, y_label: str) -> None:
 
 def tick(value: float) -> str:
     """Return the label of a round number on an axis: 0.25, 2M, 2.5M."""
-    number, unit = f"{value:.6g}", ""
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
-            number, unit = f"{value / limit:.6g}", letter
-            break
-    return number + unit
+            return f"{value / limit:.6g}{letter}"
+    return f"{value:.6g}"

@@ -32,15 +32,11 @@ class Curve:
 
         NaN where the curve does not reach (`covers`): the run has no mean return there.
         """
-        if not self.covers(agent_steps):
-            return np.nan
-        return float(np.interp(agent_steps, self.agent_steps, self.mean_return))
+        return float(np.interp(agent_steps, self.agent_steps, self.mean_return, np.nan, np.nan))
 
     def at_seconds(self, seconds: float) -> float:
         """Return the mean return after this running time, as `at_steps` does."""
-        if not self.wall_s[0] <= seconds <= self.wall_s[-1]:
-            return np.nan
-        return float(np.interp(seconds, self.wall_s, self.mean_return))
+        return float(np.interp(seconds, self.wall_s, self.mean_return, np.nan, np.nan))
 
     def covers(self, agent_steps: float) -> bool:
         """Whether the run had a mean return after this many agent steps."""

@@ -31,12 +31,9 @@ class Film:
     def __init__(
         self, path: Path, frames_per_s: float, *, is_kept_after_error: bool = True
     ) -> None:
-        """Prepare a film; its folder and file are made on entering `with`.
+        """Prepare a film; its folder and file, an .mp4, are made on entering `with`.
 
-        Args:
-          path: path of the .mp4 file.
-          frames_per_s: frames per second at which the film is shown.
-          is_kept_after_error: whether a film that an error within `with` has cut short is kept.
+        `is_kept_after_error` says whether one that an error within `with` cut short is kept.
         """
         self._path = path
         self._hidden = path.with_name(f".{path.name}")
@@ -102,17 +99,13 @@ def enlarged(picture: np.ndarray, factor: int) -> np.ndarray:
 
 
 def side_by_side(pictures: Sequence[np.ndarray], gap: int = 4) -> np.ndarray:
-    """Return pictures in one row, top-aligned, with black pixels between and below them.
+    """Return pictures [H, W, 3] uint8 of any sizes in one row, aligned at the top.
 
-    Args:
-      pictures: [H, W, 3] uint8 each, of any sizes.
-      gap: pixels between neighbours.
+    Between them are `gap` black pixels, and below the lower ones as many as it takes.
     """
     height = max(picture.shape[0] for picture in pictures)
-    width = sum(picture.shape[1] for picture in pictures) + gap * (len(pictures) - 1)
-    row = np.zeros((height, width, 3), np.uint8)
-    left = 0
-    for picture in pictures:
-        row[: picture.shape[0], left : left + picture.shape[1]] = picture
-        left += picture.shape[1] + gap
-    return row
+    padded = [
+        np.pad(picture, ((0, height - picture.shape[0]), (0, gap), (0, 0))) for picture in pictures
+    ]
+    row: np.ndarray = np.concatenate(padded, axis=1)
+    return row[:, : row.shape[1] - gap]

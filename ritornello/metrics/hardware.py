@@ -57,7 +57,7 @@ class Hardware:
         self._pss_at_s = clock() - PSS_INTERVAL_S
         self._said: set[str] = set()
         self._since_s = clock()
-        self._own_s = {pid: seconds for pid, (seconds, _) in _own_processes().items()}
+        self._own = _own_processes()
         self._machine_s = _machine_seconds(self._cores)
 
     def read(self, agent_steps: int, parts: Mapping[int, str] | None = None) -> dict[str, float]:
@@ -69,7 +69,7 @@ class Hardware:
         """
         now_s = self._clock()
         passed_s, self._since_s = now_s - self._since_s, now_s
-        values = self._own(passed_s, parts or {}) | self._everybody()
+        values = self._read_own(passed_s, parts or {}) | self._read_everybody()
         values["system/memory_available_mb"] = psutil.virtual_memory().available / 1e6
         values["system/swap_mb"] = psutil.swap_memory().used / 1e6
         if now_s - self._pss_at_s >= PSS_INTERVAL_S:
@@ -84,47 +84,41 @@ class Hardware:
         self._said.update(new)
         return new
 
-    def _own(self, passed_s: float, parts: Mapping[int, str]) -> dict[str, float]:
+    def _read_own(self, passed_s: float, parts: Mapping[int, str]) -> dict[str, float]:
         """Return processor time and memory of the run's processes since the last reading.
 
         What a process that has ended did after the last reading is not known any more.
         """
-        found = _own_processes()
-        values = {"system/memory_mb": sum(memory for _, memory in found.values())}
-        before, self._own_s = self._own_s, {pid: seconds for pid, (seconds, _) in found.items()}
+        before, self._own = self._own, _own_processes()
+        values = {"system/memory_mb": sum(memory for _, memory in self._own.values())}
         if passed_s <= 0:
             return values
-        self.processes = {
-            # Of a number that went to a new process, all is new.
-            pid: ProcessUse(
-                (total - before.get(pid, 0.0) if total >= before.get(pid, 0.0) else total)
-                / passed_s,
-                memory,
-            )
-            for pid, (total, memory) in found.items()
-        }
+        self.processes = {}
         cores: dict[str, float] = defaultdict(float)
-        for pid, use in self.processes.items():
-            cores[f"system/cores_{parts.get(pid, OTHERS)}"] += use.cores
+        for pid, (total_s, memory_mb) in self._own.items():
+            since_s, _ = before.get(pid, (0.0, 0.0))
+            # Of a number that went to a new process, all is new.
+            used_s = total_s - since_s if total_s >= since_s else total_s
+            self.processes[pid] = ProcessUse(used_s / passed_s, memory_mb)
+            cores[f"system/cores_{parts.get(pid, OTHERS)}"] += used_s / passed_s
         values["system/own_cpu_share"] = sum(cores.values()) / len(self._cores)
         return values | cores
 
-    def _everybody(self) -> dict[str, float]:
+    def _read_everybody(self) -> dict[str, float]:
         """Return how busy the cores were that this process may use."""
         before, self._machine_s = self._machine_s, _machine_seconds(self._cores)
         busy_s = whole_s = 0.0
         values = {}
         for core, (busy, whole) in self._machine_s.items():
             busy_before, whole_before = before.get(core, (busy, whole))
-            if whole > whole_before:  # the kernel counts in hundredths of a second
-                busy_s += busy - busy_before
-                whole_s += whole - whole_before
-                share = (busy - busy_before) / (whole - whole_before)
-                values[f"system/core_percent_{core}"] = 100.0 * min(1.0, max(0.0, share))
+            new_busy_s, new_s = busy - busy_before, whole - whole_before
+            if new_s > 0:  # the kernel counts in hundredths of a second
+                busy_s, whole_s = busy_s + new_busy_s, whole_s + new_s
+                values[f"system/core_percent_{core}"] = _percent(new_busy_s / new_s)
         if len(values) > MAX_CORES_SHOWN:
             values = {}
         if whole_s > 0:
-            values["system/cpu_percent"] = 100.0 * min(1.0, max(0.0, busy_s / whole_s))
+            values["system/cpu_percent"] = _percent(busy_s / whole_s)
         return values
 
     def _read_energy(self, agent_steps: int) -> dict[str, float]:
@@ -142,6 +136,10 @@ class Hardware:
         if self.energy.joules_per_million_steps is not None:
             values["system/joules_per_million_steps"] = self.energy.joules_per_million_steps
         return values
+
+
+def _percent(share: float) -> float:
+    return 100.0 * min(1.0, max(0.0, share))
 
 
 def _own_processes() -> dict[int, tuple[float, float]]:

@@ -43,8 +43,6 @@ def _read_metrics() -> dict[str, MetricInfo]:
 
 METRICS: dict[str, MetricInfo] = _read_metrics()
 MAX_COUNT = 2**62  # a counter beyond it is damage, and no array could hold it
-
-
 _DECLARED: dict[str, MetricInfo] = {}  # those of users, by `declare`
 
 
@@ -81,9 +79,7 @@ def check_declared(name: str) -> MetricInfo:
     if name in METRICS:
         return METRICS[name]
     for pattern, info in (*METRICS.items(), *_DECLARED.items()):
-        if name == pattern:
-            return info
-        if "*" in pattern and fnmatchcase(name, pattern):
+        if name == pattern or ("*" in pattern and fnmatchcase(name, pattern)):
             return info
     hint = did_you_mean(name, METRICS)
     raise UndeclaredMetricError(

@@ -55,16 +55,12 @@ def read_records(folder: Path) -> list[Record]:
 
 def last_record(folder: Path) -> Record | None:
     """Return the newest whole record of metrics.jsonl without reading all of it; None without."""
-    path = folder / RECORDS
-    try:
-        if not path.is_file():  # opening a pipe would wait for somebody to write
-            return None
-        with path.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - TAIL_BYTES))
-            lines = file.read().split(b"\n")
-    except OSError:
-        return None
+    path, lines = folder / RECORDS, []
+    with contextlib.suppress(OSError):
+        if path.is_file():  # opening a pipe would wait for somebody to write
+            with path.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+                lines = file.read().split(b"\n")
     for line in reversed(lines[:-1]):  # after the last newline: nothing, or half a record
         with contextlib.suppress(ValueError):
             return Record.from_json(line.decode("utf-8", "replace"))
@@ -109,8 +105,7 @@ def read_evaluations(folder: Path) -> list[Evaluated]:
 def csv_rows(lines: Iterable[str]) -> Iterator[dict[str, str]]:
     """Yield column -> cell for each row of a table in CSV, of which the first line is the heading.
 
-    Each line is read by itself, so that a quote that is not closed spoils no other one. A damaged
-    line may give a row that lacks columns, or none.
+    A damaged line may give a row that lacks columns, or none.
     """
     each = map(csv_cells, lines)
     columns = next(each, [])
@@ -177,7 +172,11 @@ def name_aside(path: Path, at: datetime) -> Path:
 def open_for_append(path: Path) -> TextIO:
     """Open a file of lines at its end; a line cut off by a crash is ended and harms no other."""
     file = disk().open(path, append=True)
-    if _ends_within_a_line(path):
+    with path.open("rb") as before:
+        size = before.seek(0, os.SEEK_END)
+        before.seek(max(0, size - 1))
+        ends_within_a_line = size > 0 and before.read() != b"\n"
+    if ends_within_a_line:
         file.write(b"\n")
         file.flush()
     return io.TextIOWrapper(file, encoding="utf-8")
@@ -191,14 +190,6 @@ def force_to_disk(paths: Iterable[Path]) -> None:
         folders.add(path.parent)
     for folder in folders:
         disk().sync_folder(folder)
-
-
-def _ends_within_a_line(path: Path) -> bool:
-    with path.open("rb") as file:
-        if file.seek(0, os.SEEK_END) == 0:
-            return False
-        file.seek(-1, os.SEEK_END)
-        return file.read() != b"\n"
 
 
 def _lines(path: Path) -> list[str]:

@@ -79,14 +79,8 @@ def read_status(folder: Path) -> dict[str, Any] | None:
     if not isinstance(status, dict) or status.get("format") != FORMAT:
         return None
     is_here = status.get("host") == platform.node()
-    if status.get("state") not in OVER and is_here and not _lives(status):
-        status["state"] = DIED
+    if status.get("state") not in OVER and is_here:
+        pid, start, started = (status.get(key) for key in ("pid", "pid_start", "pid_started"))
+        if not isinstance(started, (int, float)) or not is_same_process(pid, start, started):
+            status["state"] = DIED
     return status
-
-
-def _lives(status: Mapping[str, Any]) -> bool:
-    """Whether the process that wrote the file is there, and not another one of its number."""
-    started = status.get("pid_started")
-    if not isinstance(started, (int, float)):
-        return False
-    return is_same_process(status.get("pid"), status.get("pid_start"), started)
