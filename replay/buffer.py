@@ -1,7 +1,7 @@
 """A bounded set of items, with a rule for drawing them and a rule for dropping them.
 
 All kinds of replay are this class. They differ only in their sampler and their remover;
-replay/registry.py has the table of kinds. replay/entry_table.py finds items by place, id and age.
+replay/registry.py has the table of kinds.
 
 Next to read: replay/mixing.py, which makes batches from several buffers.
 """
@@ -195,8 +195,7 @@ class Buffer:
     def make_room(self, *, while_filling: bool = False) -> Item | None:
         """Drop the oldest item of a full buffer, against its rules; None if there is room.
 
-        Args:
-          while_filling: whether other buffers have yet to fill up before anything is drawn.
+        `while_filling` says that other buffers have yet to fill up before anything is drawn.
         """
         if len(self) < self.capacity:
             return None
@@ -218,9 +217,8 @@ class Buffer:
     def propose(self, count: int, progress: float, rng: np.random.Generator) -> Proposal:
         """Return candidates for `count` draws; this is cheap and uses no model.
 
-        If the sampler consumes, the items leave the buffer here, and if it takes turns, those that
-        had their last one. The proposals of other samplers are checked, so that a mistake in a
-        sampler is reported where it was made.
+        If the sampler sets the pace, items that had their last draw leave the buffer here. The
+        proposals of others are checked: a sampler may be a user's.
         """
         size = len(self)
         if not count:
@@ -242,9 +240,7 @@ class Buffer:
     def choose(self, proposal: Proposal, evidence: Evidence | None) -> Proposal:
         """Return exactly `proposal.count` of the candidates. May run without the lock.
 
-        Args:
-          proposal: result of `propose`.
-          evidence: model outputs for its candidates; read only if `proposal.leaves_a_choice`.
+        The evidence about them is read only if `proposal.leaves_a_choice`.
         """
         if not proposal.leaves_a_choice:
             return proposal
@@ -262,10 +258,7 @@ class Buffer:
         )
 
     def commit(self, drawn: Iterable[Item]) -> None:
-        """Count draws.
-
-        Items that were evicted since they were proposed are ignored; their draws stay valid.
-        """
+        """Count draws; those of items that were evicted meanwhile stay valid."""
         for entry in self._table.still_held(drawn):
             self.counts.drawn += 1
             if entry is not None and not self.takes_turns:  # whose turn it is was counted at once
@@ -278,10 +271,7 @@ class Buffer:
         return [self.consumes] * len(proposal.items)
 
     def priorities(self, outcome: Outcome) -> Floats:
-        """Return the priority of each unroll of an outcome. May run without the lock.
-
-        Call it only if the sampler uses priorities.
-        """
+        """Return the priority of each unroll, if the sampler uses them. Needs no lock."""
         found = self.sampler.priorities(outcome)
         return checked_priorities(found, len(outcome.errors), self.name)
 
@@ -315,11 +305,7 @@ class Buffer:
                 entry.distance = float(distance)
 
     def stats(self, update: int) -> dict[str, float]:
-        """Return figures by short name; `update` is the learner's present update number.
-
-        `dropped` counts the items that left, or never got in, and were never drawn. Those that
-        had to go so that other buffers could fill up are counted by `dropped_while_filling`.
-        """
+        """Return figures by short name; `update` is the learner's present update number."""
         figures = {"fill": len(self) / self.capacity, **self.counts.stats()}
         if len(self):
             figures["mean_age_updates"] = update - self._table.mean_inserted_at_update

@@ -1,7 +1,7 @@
 """Batches made ahead of time, by background threads, so that the learner need not wait for them.
 
-Generic: knows nothing of replay or torch. `produce` makes one batch; in this project it draws from
-the replay manager, decodes, stacks, and copies to the device.
+`produce` makes one batch: it draws from the replay manager, decodes, stacks, and copies to the
+device (agent/run/threaded.py).
 """
 
 from __future__ import annotations
@@ -220,8 +220,7 @@ class _Stats:
 class AdaptiveDepth:
     """Decides how deep the cache should be: as shallow as keeps the learner busy.
 
-    A deep cache evens out batches that take longer than others; its price is that every batch gets
-    older before it is used. Pure: ask it now and then with the figures since the last time.
+    Depth evens out batches that take longer than others; its price is that each batch gets older.
     """
 
     max_depth: int
@@ -252,8 +251,7 @@ class AdaptiveDepth:
         if self.max_age_updates is not None and mean_age_updates > self.max_age_updates:
             change = -1
         elif wait_fraction > self.waits_too_much and fill > 0.1 * depth:
-            # Sometimes there is plenty, sometimes nothing: more in store helps. A cache that is
-            # always empty would stay so at any depth: then production is too slow, not uneven.
+            # A cache that is always empty would stay so at any depth: production is too slow.
             change = 1
         elif wait_fraction < self.waits_hardly and fill > 0.75 * depth:
             change = -1

@@ -1,7 +1,7 @@
 """How a record is kept in memory: as it is, or compressed.
 
-A codec turns a record into a payload once, when an unroll arrives, and back each time it is drawn.
-Both directions run outside the manager's lock. lz4 lets go of the interpreter lock meanwhile.
+A record is encoded once, when an unroll arrives, and decoded each time it is drawn, outside the
+manager's lock. lz4 lets go of the interpreter lock meanwhile.
 """
 
 from __future__ import annotations
@@ -65,11 +65,7 @@ class Lz4:
     name = "lz4"
 
     def __init__(self, level: int = 0) -> None:
-        """Choose the level: 0 is LZ4's own default.
-
-        Raises:
-          ConfigError: if lz4 knows no such level.
-        """
+        """Choose the level, 0 is LZ4's own default; ConfigError if lz4 knows no such level."""
         if level not in LZ4_LEVELS:
             raise ConfigError(
                 f"lz4 compression level is {level}, expected {LZ4_LEVELS[0]} to {LZ4_LEVELS[-1]}."

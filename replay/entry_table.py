@@ -25,11 +25,7 @@ class EntryTable:
     """
 
     def __init__(self, with_priorities: bool) -> None:
-        """Hold nothing.
-
-        Args:
-          with_priorities: keep a priority for each entry.
-        """
+        """Hold nothing; `with_priorities`: keep a priority for each entry."""
         self.entries: list[Entry] = []  # in no particular order; only this class changes the list
         self.priorities = Priorities() if with_priorities else None  # by position
         # id -> index, oldest first; where items take turns, the one that waits longest first

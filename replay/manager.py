@@ -1,11 +1,8 @@
 """The replay manager: the lock of the buffers, at which threads wait for unrolls or for room.
 
 The ingest thread adds unrolls by `insert`, and the cache threads take batches of draws by `sample`.
-Each unroll goes into every buffer that accepts its game. Each batch takes its quota from every
-buffer. replay/mixing.py decides which side has to wait, and states the rule of liveness.
-
-Expensive work happens outside the lock: encoding before it, scoring and decoding after it. Items
-are immutable, so an item that is evicted meanwhile can still be learned from.
+replay/mixing.py decides which side has to wait. Expensive work happens outside the lock: encoding
+before it, scoring and decoding after it; an item that is evicted meanwhile is still learned from.
 
 Next to read: replay/cache.py, which calls `sample` ahead of the learner.
 """
@@ -134,11 +131,7 @@ class ReplayManager:
             return True
 
     def discard(self, ids: Iterable[int]) -> None:
-        """Drop unrolls from which nothing can be learned, so that they are not drawn again.
-
-        Args:
-          ids: numbers of the items (`Item.id`); numbers of items that are gone are ignored.
-        """
+        """Drop the items of these ids, from which nothing can be learned; ignore unknown ones."""
         with self._lock:
             self._mixer.discard(set(ids))
             self._taken.notify_all()
@@ -177,14 +170,11 @@ class ReplayManager:
         ]
 
     def feed_back(self, ids: Sequence[int], outcome: Outcome) -> None:
-        """Report the errors of an update to all buffers that draw by priorities.
-
-        This includes buffers from which an unroll was not drawn, because its priority is the same
-        in all of them. The call does not wait, and after `close` it does no harm.
+        """Report the errors of an update to all buffers that draw by priorities, at any time.
 
         Args:
-          ids: [n] numbers of the items (`Item.id`) that were learned from; numbers of items that
-            are gone are ignored.
+          ids: [n] numbers of the items (`Item.id`) that were learned from, from whichever buffer;
+            numbers of items that are gone are ignored.
           outcome: the errors of these n unrolls, in the same order.
         """
         priorities = {b: b.priorities(outcome) for b in self.buffers if b.uses_priorities}
@@ -279,14 +269,10 @@ class ReplayManager:
             self._taken.notify_all()
 
     def state_dict(self, contents: bool) -> dict[str, Any]:
-        """Return the state as plain types and arrays.
-
-        All values that change are copied. The bytes of the items never change, so they are shared,
-        and saving gigabytes of replay needs no second copy of them.
+        """Return the state as plain types and arrays; the bytes of the items are shared.
 
         Args:
-          contents: include the items. Without them buffers start empty when the state is loaded,
-            and fill up again before the first batch.
+          contents: include the items. Without them the buffers fill up again when it is loaded.
         """
         with self._lock:
             return {

@@ -46,8 +46,7 @@ class Pace:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state_dict`; older states do not say the rate, which is taken for this one.
 
-        Of another rate only the balance is kept: judged by the new one, all that the run has ever
-        drawn would hold the learner or the workers up for as long as it has lasted.
+        Of another rate only the balance is kept: else the whole past would hold one side up.
         """
         self.unrolls, self.draws = items(state, "pace", int)
         rate = number(state, "draws_per_unroll", default=None)

@@ -131,9 +131,8 @@ def most_unrolls_held(
 ) -> int:
     """Return how many different unrolls all buffers together can hold.
 
-    An unroll that lies in several buffers is stored once. Buffers that drop their oldest hold the
-    newest unrolls, so the smaller one's are among the larger one's; the choice of a reservoir or of
-    elite insertion, and of a queue that skips new unrolls, may have nothing in common with others.
+    An unroll that lies in several buffers is stored once: buffers that drop their oldest hold the
+    newest unrolls, so the smaller one's are among the larger one's. Others may share nothing.
 
     Args:
       configs: result of `parse_replay_parameters` or `split_by_task`.
@@ -169,11 +168,7 @@ def renewal_updates(configs: Sequence[BufferConfig], batch_size: int) -> int:
 def new_unrolls_per_update(configs: Sequence[BufferConfig], batch_size: int) -> float:
     """Return how many new unrolls come for each update on average; 0 if no buffer sets the pace.
 
-    It is the need of the buffer that needs most. Others drop what they have no turn for.
-
-    Args:
-      configs: result of `parse_replay_parameters`.
-      batch_size: B, number of draws per batch.
+    It is the need of the buffer that needs most. The arguments are those of `renewal_updates`.
     """
     setters = [config for config in configs if config.sets_the_pace]
     return float(max((_new_per_update(config, batch_size) for config in setters), default=0))

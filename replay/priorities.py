@@ -74,7 +74,7 @@ class Priorities:
             self._highest = max(self._highest, float(priorities.max()))
 
     def state_dict(self, size: int) -> dict[str, Any]:
-        """Return a copy: of `size` items, and the highest."""
+        """Return a copy of the priorities of `size` items, and the highest."""
         return {"priorities": self.tree[np.arange(size)].copy(), "highest_priority": self._highest}
 
     def load_state_dict(self, state: Mapping[str, Any], size: int) -> None:
@@ -99,12 +99,7 @@ class Priorities:
 
 
 def checked_priorities(priorities: ArrayLike, count: int, of: str) -> Masses:
-    """Return what a sampler has answered, float64 [count].
-
-    Args:
-      priorities: the sampler's answer.
-      count: the number of unrolls it was asked about.
-      of: the name of the buffer.
+    """Return what the sampler of buffer `of` said of `count` unrolls, float64 [count].
 
     Raises:
       ValueError: if these are no priorities.
@@ -115,10 +110,10 @@ def checked_priorities(priorities: ArrayLike, count: int, of: str) -> Masses:
             f"the sampler of buffer {of} gave priorities of shape {checked.shape}, expected one "
             f"for each of the {count} unrolls."
         )
-    if not ((checked > 0) & (checked <= LARGEST)).all():
-        bad = checked[~((checked > 0) & (checked <= LARGEST))][0]
+    bad = checked[~((checked > 0) & (checked <= LARGEST))]
+    if len(bad):
         raise ValueError(
-            f"the sampler of buffer {of} gave the priority {bad}, expected numbers above 0 and at "
-            f"most {LARGEST:g}: what has none could never be drawn again."
+            f"the sampler of buffer {of} gave the priority {bad[0]}, expected numbers above 0 "
+            f"and at most {LARGEST:g}: what has none could never be drawn again."
         )
     return checked

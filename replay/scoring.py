@@ -144,10 +144,7 @@ def gather_evidence(
     stride: int,
     read: RecordReader,
 ) -> list[Evidence | None]:
-    """Return the evidence about each job's items; None for a job without items.
-
-    Everything is evaluated in one call: an item that is in several jobs once, and of the newest
-    unrolls that are no items as well, the last row alone. No items, no call.
+    """Return the evidence about each job's items, from one call; None for a job without items.
 
     Args:
       jobs: what is to be scored; judged apart from each other, so each sees its own queries only.

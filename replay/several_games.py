@@ -39,8 +39,7 @@ def split_by_task(
     network sees different games with features of different size.
 
     Capacity and sample_ratio are divided in proportion to the shares. The periods of elite
-    insertion are stretched by the number of games, so that together the parts examine as many
-    unrolls per batch as one buffer would.
+    insertion are stretched, so that together the parts examine as much as one buffer would.
 
     Args:
       configs: result of `parse_replay_parameters`.

@@ -14,8 +14,7 @@ class SumTree:
 
     A binary tree in an array: node 1 is the root, the children of node i are 2i and 2i + 1, and the
     leaves are the positions. Each inner node is exactly the floating-point sum of its two children,
-    whatever was set before in whatever order, so the tree is a function of its leaves alone: one
-    that was saved and filled again finds the same positions.
+    so the tree is a function of its leaves alone, and a resume finds the same positions.
     """
 
     def __init__(self, masses: ArrayLike = ()) -> None:

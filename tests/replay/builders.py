@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -62,6 +62,20 @@ def make_item(item_id: int, inserted_at_update: int = 0) -> Item:
     return Item(item_id, np.zeros(1, np.uint8), Plain(), 0, inserted_at_update)
 
 
+def fill(buffer: Buffer, count: int, seed: int = 0) -> list[Item]:
+    """Insert the items 0, 1, ... and return them."""
+    rng, items = np.random.default_rng(seed), [make_item(number) for number in range(count)]
+    for item in items:
+        buffer.insert(item, rng)
+    return items
+
+
+def priorities_of(buffer: Buffer) -> dict[int, float]:
+    """The priority of each item by its id."""
+    state = buffer.state_dict()
+    return dict(zip(state["ids"].tolist(), state["priorities"].tolist(), strict=True))
+
+
 def evaluate_as_stored(
     records: Sequence[Record], rows: np.ndarray, queries: Sequence[Record] = ()
 ) -> Evaluation:
@@ -114,33 +128,17 @@ def make_manager(
     )
 
 
-def queue(capacity: int, ratio: float = 1.0) -> dict[str, Any]:
-    return {"type": "queue", "capacity": capacity, "sample_ratio": ratio}
+def maker(kind: str) -> Callable[..., dict[str, Any]]:
+    """A function that writes the configuration of a buffer of this kind."""
+
+    def make(capacity: int, ratio: float = 1.0, **more: Any) -> dict[str, Any]:
+        return {"type": kind, "capacity": capacity, "sample_ratio": ratio, **more}
+
+    return make
 
 
-def standard(capacity: int, ratio: float = 1.0, **more: Any) -> dict[str, Any]:
-    return {"type": "standard", "capacity": capacity, "sample_ratio": ratio, **more}
-
-
-def elite(capacity: int, ratio: float = 1.0, **more: Any) -> dict[str, Any]:
-    return {"type": "elite", "capacity": capacity, "sample_ratio": ratio, **more}
-
-
-def attentive(capacity: int, ratio: float = 1.0, **more: Any) -> dict[str, Any]:
-    return {"type": "attentive", "capacity": capacity, "sample_ratio": ratio, **more}
-
-
-def prioritised(capacity: int, ratio: float = 1.0, **more: Any) -> dict[str, Any]:
-    return {"type": "prioritised", "capacity": capacity, "sample_ratio": ratio, **more}
-
-
-def least_drawn(capacity: int, ratio: float = 1.0, **more: Any) -> dict[str, Any]:
-    return {"type": "least_drawn", "capacity": capacity, "sample_ratio": ratio, **more}
-
-
-def circular(capacity: int, ratio: float = 1.0, **more: Any) -> dict[str, Any]:
-    return {"type": "circular", "capacity": capacity, "sample_ratio": ratio, **more}
-
+queue, standard, elite, attentive = map(maker, ("queue", "standard", "elite", "attentive"))
+prioritised, least_drawn, circular = map(maker, ("prioritised", "least_drawn", "circular"))
 
 ALL_KINDS = [
     queue(3, 0.2),

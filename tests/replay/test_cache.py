@@ -45,11 +45,6 @@ def test_get_gives_none_when_its_time_is_up(build, depth):
     stop.set()
 
 
-def test_depth_zero_calls_produce_in_the_callers_thread(build):
-    cache = build(threading.get_ident, 0)
-    assert cache.get(0) == threading.get_ident()
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 def test_never_more_than_depth_batches_are_ready_or_in_the_making(build, threads):
     lock = threading.Lock()

@@ -147,44 +147,6 @@ def test_every_unroll_is_used_exactly_so_often(batches, uses):
     assert all(new[i] for i in through)
 
 
-def test_new_batches_come_one_by_one_and_first():
-    """Of N = 4 batches that are used K = 2 times each, every second one drawn is new."""
-    made = drawn(make_manager([circular(12, uses=2)], 3), 60)
-    for batch in made:
-        assert len({is_online for _, is_online in batch}) == 1
-    assert [batch[0][1] for batch in made][:4] == [True, True, False, True]
-    assert [batch[0][1] for batch in made][10:] == [False, True] * 25
-    # A batch is used again after the others had their turn: 6 updates later, as each new one
-    # comes in between.
-    place = {i: n for n, batch in enumerate(made) for i, is_online in batch if is_online}
-    gaps = {
-        n - place[i] for n, batch in enumerate(made) for i, is_new in batch
-        if not is_new and place.get(i, 0) > 10
-    }  # fmt: skip
-    assert len(gaps) == 1
-    assert 2 * 4 - 4 < gaps.pop() <= 2 * 4
-
-
-def test_nothing_is_drawn_before_it_is_full():
-    manager = make_manager([circular(6, uses=2)], 3)
-    for seq in range(6):
-        assert manager.sample(context(), timeout_s=0) is None
-        assert manager.insert(make_record(seq), 0, timeout_s=0)
-    assert manager.sample(context(), timeout_s=0) is not None
-
-
-def test_a_resumed_buffer_goes_on_as_if_nothing_had_happened():
-    make = lambda: make_manager([circular(9, uses=3)], 3)  # noqa: E731
-    manager = make()
-    for updates in (1, 4, 5):
-        before = drawn(manager, updates)
-        twin = make()
-        twin.load_state_dict(manager.state_dict(contents=True))
-        assert before
-        one, two = ([d.item.id for d in m.sample(context(), 0) or []] for m in (manager, twin))
-        assert one == two
-
-
 @pytest.mark.parametrize("other", [queue(2, 0.5), standard(20, 0.5)])
 def test_beside_another_buffer_both_go_on(other):
     manager = make_manager([circular(6, 0.5, uses=2), other], 4)
@@ -193,15 +155,6 @@ def test_beside_another_buffer_both_go_on(other):
         seq += manager.insert(make_record(seq), 0, timeout_s=0)
         batches += manager.sample(context(), timeout_s=0) is not None
     assert batches > 40
-
-
-def test_the_share_of_new_draws_is_what_the_metrics_say():
-    manager = make_manager([circular(12, uses=4)], 3)
-    drawn(manager, 100)
-    stats = manager.stats()
-    assert stats["replay/ratio"] == pytest.approx(3, rel=0.15)
-    assert stats["replay/draws_per_unroll"] == pytest.approx(4, rel=0.2)
-    assert stats["replay/circular/dropped"] == 0
 
 
 # --- configs -------------------------------------------------------------------------------------

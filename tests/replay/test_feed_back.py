@@ -7,7 +7,14 @@ import pytest
 
 from ritornello.core.errors import Closed
 from ritornello.replay.priorities import Outcome
-from tests.replay.builders import context, make_manager, make_record, prioritised, queue
+from tests.replay.builders import (
+    context,
+    make_manager,
+    make_record,
+    priorities_of,
+    prioritised,
+    queue,
+)
 from tests.replay.test_manager_threads import run_all
 
 
@@ -15,11 +22,6 @@ def outcome_of(errors, steps=4):
     """Each unroll has one error, at each of its steps."""
     errors = np.array(errors, np.float32)
     return Outcome(np.repeat(errors[:, None], steps, axis=1), np.ones((len(errors), steps), bool))
-
-
-def priorities_of(buffer):
-    state = buffer.state_dict()
-    return dict(zip(state["ids"].tolist(), state["priorities"].tolist(), strict=True))
 
 
 def manager_of(*kinds, unrolls, batch_size=4, **options):

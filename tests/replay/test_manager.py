@@ -34,16 +34,6 @@ def sample_seqs(manager, given_context=None):
     return None if draws is None else [seq_of(draw.record) for draw in draws]
 
 
-def test_a_queue_gives_each_unroll_once_in_order():
-    manager = make_manager([queue(8)], 3)
-    insert(manager, *range(7))
-    assert sample_seqs(manager) == [0, 1, 2]
-    assert sample_seqs(manager) == [3, 4, 5]
-    assert sample_seqs(manager) is None
-    insert(manager, 7, 8)
-    assert sample_seqs(manager) == [6, 7, 8]
-
-
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_a_draw_is_the_unroll_that_was_inserted(codec):
     manager = make_manager([queue(4, 0.5), standard(4, 0.5)], 4, codec=codec)
@@ -121,18 +111,6 @@ def test_a_discarding_strategy_decides_what_a_full_queue_keeps(strategy, kept):
     assert stats["replay/standard/fill"] == 0.8  # the other buffers get everything
 
 
-def test_quotas_carry_their_fraction_and_sum_to_the_batch():
-    manager = make_manager([queue(50, 0.2), standard(50, 0.8)], 8)
-    insert(manager, *range(40))
-    sizes = []
-    for _ in range(5):
-        assert sum(manager.quotas().values()) == 8
-        draws = manager.sample(context(), 0)
-        sizes.append(sum(draw.is_online for draw in draws))
-        assert len(draws) == 8
-    assert sizes == [2, 1, 2, 1, 2]
-
-
 def online(manager, batches):
     sizes = []
     for _ in range(batches):
@@ -184,14 +162,6 @@ def test_without_a_queue_the_pace_holds_both_sides():
     while manager.insert(make_record(inserted), 0, timeout_s=0):
         inserted += 1
     assert inserted - done / 2 <= 3
-
-
-def test_the_pace_is_what_is_missing_when_the_learner_is_ahead():
-    manager = make_manager([standard(50)], 4, max_draws_per_unroll=2)
-    insert(manager, 0)
-    for _ in range(10):
-        manager.sample(context(), 0)
-    assert manager.missing() == "at most 2 draws per unroll are allowed"
 
 
 def test_everything_that_does_not_fit_together_is_refused():
@@ -249,14 +219,6 @@ def test_all_candidates_of_all_buffers_are_evaluated_in_one_call_each_once():
     assert rows == [0, 1, 2, 3]
 
 
-def test_no_candidate_to_choose_from_means_no_call():
-    model = Model()
-    manager = make_manager([queue(40, 0.5), elite(40, 0.5)], 4)
-    insert(manager, *range(20))
-    sample_seqs(manager, context(progress=1.0, evaluate=model))
-    assert model.calls == []
-
-
 def test_a_score_stride_scores_fewer_rows_and_always_the_last():
     model = Model()
     manager = make_manager([queue(40, 0.5), elite(40, 0.5, score_stride=3)], 4)
@@ -301,23 +263,6 @@ def test_the_present_states_are_those_of_the_environments_heard_of_last():
     sample_seqs(manager)
     # Environment 0 was heard of again (unroll 32), so it is environment 1 that made way for 32.
     assert queries == [*range(2, 32), 32, 33]
-
-
-def test_each_buffer_is_judged_by_the_evidence_about_its_own_candidates():
-    keys = {"elite_sampling_strategy": 1, "lambda_batch_multiplier": 20}
-    manager = make_manager([queue(40, 0.5), elite(40, 0.25, **keys), elite(6, 0.25, **keys)], 8)
-    insert(manager, *range(30))
-
-    def evaluate(records, rows, queries):
-        stored = evaluate_as_stored(records, rows)
-        drift = [abs(seq_of(record) - 12) for record in records]
-        return Evaluation(stored.features + np.reshape(drift, (-1, 1, 1)), stored.params)
-
-    # The farther from 12 a number is, the farther has it drifted. The second holds only 24 to 29.
-    drawn = sample_seqs(manager, context(evaluate=evaluate))
-    assert drawn[4] == 12
-    assert drawn[5] in (11, 13)
-    assert drawn[6:] == [24, 25]
 
 
 def test_elite_insertion_drops_what_the_model_sees_differently_now():

@@ -10,29 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ritornello.replay.mixing import DISCARDING_STRATEGIES
 from ritornello.replay.priorities import Outcome
-from tests.replay.builders import (
-    attentive,
-    circular,
-    context,
-    elite,
-    least_drawn,
-    make_manager,
-    make_record,
-    prioritised,
-    queue,
-    seq_of,
-    standard,
-)
+from tests.replay.builders import context, make_manager, make_record, maker, seq_of
 
-BUILDERS = {
-    "queue": queue,
-    "standard": standard,
-    "elite": elite,
-    "attentive": attentive,
-    "prioritised": prioritised,
-    "least_drawn": least_drawn,
-    "circular": circular,
-}
+KINDS = ("queue", "standard", "elite", "attentive", "prioritised", "least_drawn", "circular")
 UNDIVIDED = ("queue", "circular")  # one buffer for all games
 GAMES = st.integers(0, 2)  # taken modulo the number of games
 
@@ -40,7 +20,7 @@ GAMES = st.integers(0, 2)  # taken modulo the number of games
 class ManagerMachine(RuleBasedStateMachine):
     @initialize(
         kinds=st.lists(
-            st.tuples(st.sampled_from(sorted(BUILDERS)), st.integers(1, 6), st.integers(1, 9)),
+            st.tuples(st.sampled_from(sorted(KINDS)), st.integers(1, 6), st.integers(1, 9)),
             min_size=1,
             max_size=4,
         ),
@@ -58,7 +38,7 @@ class ManagerMachine(RuleBasedStateMachine):
         has_brake = any(kind in UNDIVIDED for kind, _, _ in kinds)
         # A buffer with less room than one unroll of each game is refused, and a circular one with
         # less than its share of a batch.
-        least = {kind: len(weights) for kind in BUILDERS} | {"queue": 1, "circular": batch_size}
+        least = {kind: len(weights) for kind in KINDS} | {"queue": 1, "circular": batch_size}
         kinds = [(k, max(c, least[k]), s) for k, c, s in kinds]
         self.capacities = [capacity for _, capacity, _ in kinds]
         # For each buffer of the manager: which one it is a part of, of which game, its share.
@@ -70,7 +50,7 @@ class ManagerMachine(RuleBasedStateMachine):
                 self.parts.append((number, game, ratio))
         self.pace = pace if has_brake else pace or 2.0
         self.make = lambda: make_manager(
-            [BUILDERS[k](capacity, share / shares) for k, capacity, share in kinds],
+            [maker(k)(capacity, share / shares) for k, capacity, share in kinds],
             batch_size,
             fill_in_factor=fill_in_factor,
             discarding_strategy=strategy,

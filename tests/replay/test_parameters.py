@@ -129,12 +129,6 @@ def test_every_kind_can_drop_by_every_rule():
     assert isinstance(make_buffers(reservoir, 0)[0].remover, Reservoir)
 
 
-def test_buffers_of_one_kind_get_different_names():
-    configs = parse_replay_parameters([standard(4, 0.25), queue(4, 0.5), standard(9, 0.25)])
-    names = [buffer.name for buffer in make_buffers(configs, 0)]
-    assert names == ["standard", "queue", "standard_2"]
-
-
 def test_each_game_has_its_part_of_every_buffer_but_the_queue():
     configs = parse_replay_parameters([standard(10, 0.25), queue(4, 0.5), standard(5, 0.25)])
     parts = split_by_task(configs, (2, 1, 1))
@@ -151,12 +145,6 @@ def test_each_game_has_its_part_of_every_buffer_but_the_queue():
     eighth, sixteenth = Fraction(1, 8), Fraction(1, 16)
     ratios = [eighth, sixteenth, sixteenth]
     assert [part.sample_ratio for part in parts] == [*ratios, Fraction(1, 2), *ratios]
-
-
-def test_one_game_has_the_buffers_as_they_are():
-    configs = parse_replay_parameters([queue(4, 0.5), standard(10, 0.25), elite(5, 0.25)])
-    assert split_by_task(configs, (3.5,)) == configs
-    assert [buffer.task for buffer in make_buffers(configs, 0)] == [None] * 3
 
 
 @given(
@@ -206,16 +194,9 @@ def test_the_fill_threshold_is_exact():
         ([{"type": "queue", "capacity": 1}], "lacks sample_ratio"),
         ([{**queue(1), "capcity": 3}], "did you mean capacity"),
         ([{**queue(1), "zzz": 3}], "known are type"),
-        (
-            [{**queue(1), "type": "cust"}],
-            "expected queue, .* did you mean custom|expected queue, standard",
-        ),
-        (
-            [{**queue(1), "type": 3}],
-            "expected queue, .* did you mean custom|expected queue, standard",
-        ),
+        ([{**queue(1), "type": "cust"}], "expected queue, .* did you mean custom"),
+        ([{**queue(1), "type": 3}], "expected queue, standard"),
         ([queue(0)], "capacity of replay buffer 1 is 0"),
-        ([queue(True)], "capacity"),
         ([queue(1.5)], "capacity"),
         ([queue(1, 0)], "sample_ratio"),
         ([queue(1, 1e-9), queue(1)], "sample_ratio"),
@@ -225,10 +206,7 @@ def test_the_fill_threshold_is_exact():
         ([standard(1, lambda_batch_multiplier=2)], "has no lambda_batch_multiplier"),
         ([elite(1, alpha=0.5)], "elite, which has no alpha"),
         ([prioritised(1, alpha=1.5)], r"expected number in \[0, 1\]"),
-        ([prioritised(1, beta=-0.1)], r"expected number in \[0, 1\]"),
         ([prioritised(1, eta=float("nan"))], r"expected number in \[0, 1\]"),
-        ([prioritised(1, lambda_batch_multiplier=2)], "has no lambda_batch_multiplier"),
-        ([least_drawn(1, elite_sampling_strategy=3)], "has no elite_sampling_strategy"),
         ([{**queue(1), "type": "mine"}], "or <module>:<name> for a kind of your own"),
         ([elite(1, dist_function="cosine")], "ln_norm, cos_dist"),
         ([elite(1, elite_sampling_strategy="strategy5")], "strategy1"),
@@ -277,21 +255,3 @@ def test_the_normal_form_is_json_and_parses_to_the_same_configs(buffers):
     text = json.dumps(normal_form(configs))
     assert parse_replay_parameters(text) == configs
     assert normal_form(parse_replay_parameters(text)) == normal_form(configs)
-
-
-@pytest.mark.parametrize(
-    "given_buffer",
-    [
-        queue(4),
-        standard(4),
-        prioritised(4, alpha=0.3),
-        least_drawn(4, reservoir=True),
-        prioritised(4, insert_strategy="elite_insertion", p=3),
-    ],
-)
-def test_the_normal_form_of_each_kind_names_all_that_matters(given_buffer):
-    configs = parse_replay_parameters([given_buffer])
-    (normal,) = normal_form(configs)
-    assert normal.items() >= given_buffer.items()
-    assert parse_replay_parameters(json.dumps([normal])) == configs
-    assert all(value is not None for value in normal.values())

@@ -6,27 +6,20 @@ from scipy.stats import chisquare
 
 from ritornello.replay.buffer import Buffer
 from ritornello.replay.distance import Evidence
-from ritornello.replay.priorities import Outcome, Priorities
+from ritornello.replay.priorities import Outcome
 from ritornello.replay.prioritised import SMALLEST_ERROR, Prioritised
 from ritornello.replay.removers import Oldest
 from ritornello.replay.sampler import Candidates, Sampler
 from tests.reference.prioritised_loops import importance_weights, unroll_priority
-from tests.replay.builders import make_item
+from tests.replay.builders import fill, make_item, priorities_of
 
 
 def buffer_of(priorities, *, capacity=None, **options):
     """A buffer of items 0, 1, ... with these priorities."""
     buffer = Buffer("prioritised", capacity or len(priorities), Prioritised(**options), Oldest())
-    rng = np.random.default_rng(0)
-    for item_id in range(len(priorities)):
-        buffer.insert(make_item(item_id), rng)
+    fill(buffer, len(priorities))
     buffer.reprioritise(range(len(priorities)), np.array(priorities, np.float64))
     return buffer
-
-
-def priorities_of(buffer):
-    state = buffer.state_dict()
-    return dict(zip(state["ids"].tolist(), state["priorities"].tolist(), strict=True))
 
 
 @pytest.mark.parametrize("n", [1, 3, 20])
@@ -102,14 +95,6 @@ def test_a_new_item_has_the_highest_priority_ever_given():
     assert priorities_of(buffer) == {1: 0.2, 2: 0.1, 3: 0.3, 4: 7.0}
 
 
-def test_before_anything_was_learned_all_are_alike_whatever_the_scale_of_errors():
-    priorities = Priorities()
-    priorities.append(0)
-    assert priorities.tree[[0]].tolist() == [priorities.of_new_items] == [1.0]
-    priorities.give(np.array([0]), np.array([0.01]))
-    assert priorities.of_new_items == 0.01
-
-
 def test_updates_of_items_that_were_evicted_meanwhile_are_ignored():
     buffer, rng = buffer_of([1.0, 2.0]), np.random.default_rng(0)
     drawn = [item.id for item in buffer.propose(5, 0.0, rng).items]
@@ -125,9 +110,7 @@ def test_updates_of_items_that_were_evicted_meanwhile_are_ignored():
 
 def test_contents_that_were_saved_without_priorities_are_taken_for_new():
     plain = Buffer("b", 3, Sampler(), Oldest())
-    items = {i: make_item(i) for i in range(3)}
-    for item in items.values():
-        plain.insert(item, np.random.default_rng(0))
+    items = dict(enumerate(fill(plain, 3)))
     buffer = Buffer("b", 3, Prioritised(), Oldest())
     buffer.load_state_dict(plain.state_dict(), items)
     assert priorities_of(buffer) == {0: 1.0, 1: 1.0, 2: 1.0}
@@ -166,8 +149,7 @@ class Mistaken(Sampler):
 )
 def test_a_wrong_proposal_is_refused_where_it_was_made(answer, message):
     buffer, rng = Buffer("mine", 3, Mistaken(**answer), Oldest()), np.random.default_rng(0)
-    for item_id in range(3):
-        buffer.insert(make_item(item_id), rng)
+    fill(buffer, 3)
     with pytest.raises(ValueError, match=f"sampler of buffer mine .*{message}"):
         buffer.propose(2, 0.0, rng)
 
@@ -199,8 +181,7 @@ def test_a_choice_among_weighted_candidates_keeps_the_weight_of_each():
             return np.array([3, 1])
 
     buffer, rng = Buffer("mine", 5, Choosy(), Oldest()), np.random.default_rng(0)
-    for item_id in range(5):
-        buffer.insert(make_item(item_id), rng)
+    fill(buffer, 5)
     nothing = np.zeros((5, 1, 1))
     evidence = Evidence(nothing, nothing, nothing, nothing, None)
     chosen = buffer.choose(buffer.propose(2, 0.0, rng), evidence)

@@ -70,13 +70,6 @@ def test_shares_without_a_common_denominator_are_kept_in_numbers_of_bounded_leng
         assert abs(Fraction(claim, unit) - 512 * ratio) < Fraction(1, 10**14)
 
 
-def test_the_fraction_is_carried_to_the_next_batch():
-    # 0.8 and 0.2 of 8 are 6.4 and 1.6: over five batches 32 and 8.
-    quotas = Quotas([Fraction(4, 5), Fraction(1, 5)], 8)
-    assert [quotas.next() for _ in range(5)] == [[6, 2], [7, 1], [6, 2], [7, 1], [6, 2]]
-    assert quotas.carry == [0, 0]
-
-
 def test_a_state_goes_on_where_it_was_taken():
     quotas = Quotas([Fraction(4, 5), Fraction(1, 5)], 8)
     quotas.next()
@@ -85,8 +78,3 @@ def test_a_state_goes_on_where_it_was_taken():
     resumed = Quotas([Fraction(4, 5), Fraction(1, 5)], 8)
     assert resumed.load_state_dict(state)
     assert [resumed.next() for _ in range(4)] == expected
-
-
-def test_a_state_of_other_ratios_is_not_taken_over():
-    state = Quotas([Fraction(4, 5), Fraction(1, 5)], 8).state_dict()
-    assert not Quotas([Fraction(1, 2), Fraction(1, 2)], 8).load_state_dict(state)

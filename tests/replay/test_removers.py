@@ -6,9 +6,9 @@ from scipy.stats import chisquare
 
 from ritornello.replay.buffer import Buffer
 from ritornello.replay.distance import Distance
-from ritornello.replay.removers import FarthestFeatures, Oldest, Reservoir
+from ritornello.replay.removers import FarthestFeatures, Reservoir
 from ritornello.replay.samplers import Uniform
-from tests.replay.builders import make_item
+from tests.replay.builders import fill, make_item
 
 
 def test_a_reservoir_keeps_each_past_unroll_equally_likely():
@@ -104,30 +104,10 @@ def test_a_reservoir_takes_what_comes_as_long_as_nothing_may_be_drawn():
     assert 37 <= item.id - 900 <= 45
 
 
-def test_a_reservoir_that_refuses_the_newcomer_says_so_and_counts_it():
-    rng = np.random.default_rng(0)
-    buffer = Buffer("standard", 2, Uniform(), Reservoir())
-    dropped = [buffer.insert(make_item(i), rng) for i in range(50)]
-    refused = [i for i, item in enumerate(dropped) if item is not None and item.id == i]
-    assert refused
-    assert len(buffer) == 2
-    assert buffer.stats(0)["dropped"] == 48
-
-
-def test_a_ring_drops_the_oldest():
-    rng = np.random.default_rng(0)
-    buffer = Buffer("standard", 3, Uniform(), Oldest())
-    dropped = [buffer.insert(make_item(i), rng) for i in range(5)]
-    assert [item.id for item in dropped if item] == [0, 1]
-    assert [item.id for item in buffer.items] == [2, 3, 4]
-
-
 def test_elite_insertion_drops_the_farthest_of_those_it_compares():
     rng = np.random.default_rng(0)
     buffer = Buffer("elite", 5, Uniform(), FarthestFeatures(elite_batch_size=5))
-    items = [make_item(i) for i in range(5)]
-    for item in items:
-        buffer.insert(item, rng)
+    items = fill(buffer, 5)
     buffer.remember(items, np.array([0.1, 0.5, 0.9, 0.3, 0.2]))
     dropped = [buffer.insert(make_item(i), rng).id for i in (5, 6)]
     assert dropped == [2, 1]
@@ -144,9 +124,7 @@ class Lost(Distance):
 def test_elite_insertion_drops_what_cannot_be_measured_first(seed):
     rng = np.random.default_rng(seed)
     buffer = Buffer("elite", 3, Uniform(), FarthestFeatures(Lost(), elite_batch_size=3))
-    items = [make_item(i) for i in range(3)]
-    for item in items:
-        buffer.insert(item, rng)
+    items = fill(buffer, 3)
     buffer.remember(items, buffer.measure(None))
     assert [buffer.insert(make_item(i), rng).id for i in (3, 4)] == [1, 2]
 
@@ -162,8 +140,7 @@ def test_examinations_come_at_their_period_with_different_items():
     rng = np.random.default_rng(0)
     remover = FarthestFeatures(Distance("cos_dist"), elite_batch_size=3, score_period=4)
     buffer = Buffer("elite", 10, Uniform(), remover)
-    for i in range(10):
-        buffer.insert(make_item(i), rng)
+    fill(buffer, 10)
     asked = [buffer.propose_examination(rng) for _ in range(9)]
     assert [len(items) for items in asked] == [0, 0, 0, 3, 0, 0, 0, 3, 0]
     assert len({item.id for item in asked[3]}) == 3

@@ -6,14 +6,8 @@ from scipy.stats import chisquare
 
 from ritornello.replay.buffer import Buffer
 from ritornello.replay.removers import Oldest
-from ritornello.replay.samplers import (
-    STRATEGIES,
-    Attentive,
-    Elite,
-    LeastDrawn,
-    select,
-)
-from tests.replay.builders import make_item
+from ritornello.replay.samplers import STRATEGIES, Attentive, Elite, LeastDrawn, select
+from tests.replay.builders import fill
 
 
 def select_loops(strategy, distances, draws, n):
@@ -63,16 +57,6 @@ def test_every_strategy_equals_its_description(strategy, pool, data):
     assert select(strategy, distances, draws, n).tolist() == expected
 
 
-def test_the_strategies_on_one_example():
-    distances = np.array([0.6, 0.1, 0.5, 0.2, 0.4, 0.3])
-    draws = np.array([0, 2, 0, 1, 0, 3])
-    # Sorted by distance: 1 3 5 | 4 2 0.
-    assert select(1, distances, draws, 2).tolist() == [1, 3]
-    assert select(2, distances, draws, 2).tolist() == [1, 4]
-    assert select(3, distances, draws, 2).tolist() == [4, 2]
-    assert select(4, distances, draws, 2).tolist() == [3, 4]
-
-
 @pytest.mark.parametrize("sampler", [Elite, Attentive])
 def test_lambda_falls_linearly_to_one_and_stays_there(sampler):
     rule = sampler(initial_lambda=6, alfa=0.5)
@@ -81,21 +65,9 @@ def test_lambda_falls_linearly_to_one_and_stays_there(sampler):
     assert Elite(initial_lambda=6, alfa=2).current_lambda(1.0) == pytest.approx(3.5)
 
 
-@given(
-    n=st.integers(1, 500),
-    initial=st.floats(1, 20),
-    alfa=st.floats(0.01, 10),
-    progress=st.floats(0, 1),
-)
-def test_a_pool_is_never_smaller_than_what_is_drawn(n, initial, alfa, progress):
-    size = Elite(initial_lambda=initial, alfa=alfa).pool_size(n, progress)
-    assert n <= size <= round(initial * n) + 1
-
-
 def filled(sampler, count):
     buffer = Buffer("tested", count, sampler, Oldest())
-    for item_id in range(count):
-        buffer.insert(make_item(item_id), np.random.default_rng(0))
+    fill(buffer, count)
     return buffer
 
 

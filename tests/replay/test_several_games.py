@@ -46,16 +46,6 @@ def held(manager, name):
     return [seq_of(item.record()) for item in buffer.items]
 
 
-def test_an_unroll_goes_into_the_queue_and_into_the_buffers_of_its_game():
-    manager = make_manager([queue(9, 0.5), standard(8, 0.5)], 4, task_shares=(3, 1))
-    insert(manager, 0, 1, 2, game=0)
-    insert(manager, 3, 4, 5, game=1)
-    insert(manager, 6, game=0)
-    assert held(manager, "queue") == [0, 1, 2, 3, 4, 5, 6]
-    assert held(manager, "standard_0") == [0, 1, 2, 6]
-    assert held(manager, "standard_1") == [4, 5]  # has room for a quarter of 8
-
-
 def test_a_game_that_is_not_played_has_no_part_and_the_others_have_all_of_it():
     manager = make_manager([queue(4, 0.5), standard(8, 0.5)], 4, task_shares=(3, 0, 1))
     assert [buffer.name for buffer in manager.buffers] == ["queue", "standard_0", "standard_2"]
