@@ -173,7 +173,7 @@ class CheckpointWriter:
         faults.at("save.after_pt")
         try:
             if self.milestone_due(agent_steps):
-                _link(path, self.folder / f"step_{agent_steps:012d}.pt")
+                give_second_name(path, self.folder / f"step_{agent_steps:012d}.pt")
                 self._milestones_done = agent_steps // self._milestone_steps
             write_text(self.folder / LATEST, path.name + "\n")
             self._drop_old(updates, replay_path)
@@ -201,7 +201,7 @@ class CheckpointWriter:
                 # What this session went on from gets another name.
                 other = self.folder / update_name(self._resumed_updates)
                 if not other.exists():
-                    _link(path, other)
+                    give_second_name(path, other)
                 self._resumed_path = other.resolve()
         write_tree(path, tree, verify=True)
         return path
@@ -391,7 +391,7 @@ def _refuse_what_cannot_be_read(tree: Any) -> None:
         raise CheckpointError(f"{error}, which could not be read again: {intact}") from error
 
 
-def _link(source: Path, target: Path) -> None:
+def give_second_name(source: Path, target: Path) -> None:
     """Give a checkpoint a second name."""
     with atomic_path(target) as temporary:
         disk().link(source, temporary)

@@ -201,19 +201,14 @@ def _read_object(path: Path) -> dict[str, Any]:
 def run_name(env_id: str) -> str:
     """Return the environment's part of a run folder's name.
 
-    "AirRaidNoFrameskip-v4,CarnivalNoFrameskip-v4" gives "2games_AirRaid-Carnival": of several, as
-    many of their names as fit, and dots for the others.
+    "AirRaidNoFrameskip-v4,CarnivalNoFrameskip-v4" gives "2games_AirRaid-Carnival"; the names of
+    many games are cut off where there is no more room.
     """
     games = env_id.split(",")
     if len(games) == 1:
         return safe_name(env_id)
-    names = [safe_name(game_name(game)) for game in games]
-    prefix = f"{len(games)}games_"
-    for count in range(len(names), 0, -1):
-        text = prefix + "-".join(names[:count]) + ("-..." if count < len(names) else "")
-        if len(text) <= MAX_GAMES_LENGTH:
-            return text
-    return prefix + names[0][: MAX_GAMES_LENGTH - len(prefix)]
+    text = f"{len(games)}games_" + "-".join(safe_name(game_name(game)) for game in games)
+    return text if len(text) <= MAX_GAMES_LENGTH else f"{text[: MAX_GAMES_LENGTH - 3]}..."
 
 
 def safe_name(text: str) -> str:

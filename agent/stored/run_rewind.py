@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ritornello.agent.stored.best_evaluated import set_later_aside
-from ritornello.agent.stored.checkpoint import Checkpoint
+from ritornello.agent.stored.checkpoint import Checkpoint, give_second_name
 from ritornello.agent.stored.checkpoint_file import read_tree
 from ritornello.agent.stored.checkpoint_folder import (
     BEST,
@@ -32,12 +32,12 @@ from ritornello.agent.stored.checkpoint_folder import (
     run_of,
     update_name,
 )
-from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.core.atomic_file import atomic_path, remove_temporaries, write_text
+from ritornello.agent.stored.run_folder import RunFolder, create_exclusively
+from ritornello.core.atomic_file import remove_temporaries, write_text
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.files import disk
 from ritornello.core.saved_state import whole
-from ritornello.metrics.rewind import Cut, rewind
+from ritornello.metrics.rewind import Cut, Point, rewind
 from ritornello.metrics.run_files import is_regular, set_aside
 
 log = logging.getLogger(__name__)
@@ -104,19 +104,18 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
     tally, then = checkpoint.state["tally"], checkpoint.state["flags"]
     # As they lie in the file: what was checked are the flags of the session.
     per_update = [whole(then, name, default=None) for name in ("batch_size", "r_f_steps")]
-    updates, agent_steps = checkpoint.updates, checkpoint.agent_steps
+    updates = checkpoint.updates
+    point = Point(
+        updates,
+        checkpoint.agent_steps,
+        training_steps=None if None in per_update else updates * math.prod(per_update),
+        wall_s=float(tally.get("wall_s", math.inf)),
+    )
     try:
         remove_temporaries(folder.path)  # of a session that was killed
         folder.remove_summary()
-        moved = _set_later_aside(checkpoint, updates, agent_steps, at)
-        cuts = rewind(
-            folder.path,
-            updates=updates,
-            agent_steps=agent_steps,
-            training_steps=None if None in per_update else updates * math.prod(per_update),
-            wall_s=float(tally.get("wall_s", math.inf)),
-            now=at,
-        )
+        moved = _set_later_aside(checkpoint, at)
+        cuts = rewind(folder.path, point, at)
         best = set_later_aside(folder.path, updates, at)
     except OSError as error:
         raise _cannot(folder, error) from error
@@ -126,54 +125,45 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
     return notes
 
 
-def _set_later_aside(
-    checkpoint: Checkpoint, updates: int, agent_steps: int, at: datetime
-) -> list[Path]:
+def _set_later_aside(checkpoint: Checkpoint, at: datetime) -> list[Path]:
     """Move checkpoints of later updates out of the way; return where they are now."""
     folder = checkpoint.path.parent
-    later = [path for path in folder.iterdir() if _is_later(path, checkpoint, updates, agent_steps)]
-    _name_as_latest(checkpoint, updates, at)
+    later = sorted(path for path in folder.iterdir() if _is_later(path, checkpoint))
+    _name_as_latest(checkpoint, at)
     if not later:
         return []
-    aside = folder / CUT_FOLDER.format(at)
-    number = 1
-    while os.path.lexists(aside):
-        number += 1
-        aside = folder / f"{CUT_FOLDER.format(at)}_{number}"
-    aside.mkdir()
-    for path in sorted(later):
+    aside = create_exclusively(folder, CUT_FOLDER.format(at))
+    for path in later:
         disk().replace(path, aside / path.name)
-    return sorted(aside.iterdir())
+    return [aside / path.name for path in later]
 
 
-def _is_later(path: Path, checkpoint: Checkpoint, updates: int, agent_steps: int) -> bool:
+def _is_later(path: Path, checkpoint: Checkpoint) -> bool:
     if path == checkpoint.path or not path.is_file():
         return False
-    for pattern, limit in (
-        (UPDATE_NAME, updates), (REPLAY_NAME, updates), (MILESTONE_NAME, agent_steps),
-    ):  # fmt: skip
+    for pattern in (UPDATE_NAME, REPLAY_NAME, MILESTONE_NAME):
         match = pattern.fullmatch(path.name)
         if match:
-            return int(match[1]) > limit
+            is_of_steps = pattern is MILESTONE_NAME
+            return int(match[1]) > (checkpoint.agent_steps if is_of_steps else checkpoint.updates)
     if path.name != BEST:
         return False
     try:
         of_best = read_tree(path)["tally"]["updates"]
     except (CheckpointError, LookupError, TypeError):  # damaged, or of another version
         return False  # nothing can be gone on from it, so it is in nobody's way
-    return type(of_best) is int and of_best > updates
+    return type(of_best) is int and of_best > checkpoint.updates
 
 
-def _name_as_latest(checkpoint: Checkpoint, updates: int, at: datetime) -> None:
+def _name_as_latest(checkpoint: Checkpoint, at: datetime) -> None:
     """Make `latest` name the checkpoint; a milestone or `best.pt` gets a regular name besides."""
     folder = checkpoint.path.parent
     checkpoint.path.stat()  # raises OSError if it is gone: `latest` would name nothing
-    name = update_name(updates)
-    if UPDATE_NAME.fullmatch(checkpoint.path.name):
-        name = checkpoint.path.name
-    elif not (folder / name).exists():
-        with atomic_path(folder / name) as temporary:
-            disk().link(checkpoint.path, temporary)
+    name = checkpoint.path.name
+    if not UPDATE_NAME.fullmatch(name):
+        name = update_name(checkpoint.updates)
+        if not (folder / name).exists():
+            give_second_name(checkpoint.path, folder / name)
     pointer = folder / LATEST
     if pointer.is_dir() and not pointer.is_symlink():
         set_aside(pointer, at)  # no file can take the place of a folder

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +30,8 @@ from ritornello.core.run_layout import EVALUATIONS, FINDINGS, GAMES, RECORDS
 from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import is_regular, name_aside, pieces, set_aside
 
-EVALUATED_COLUMN = 2  # of evaluations.csv, from the left: updates of the weights that played
 EVENT_FILES = "events.out.tfevents.*"
 OTHER_LEARNERS = "metrics-rank*.jsonl"  # records of those after the first
-# The columns that say when, from the right (metrics/sinks.py): updates in one file, in the others
-# training and agent steps. An update may need no new agent steps, so those alone do not say it.
-TRAINING_COLUMN, STEPS_COLUMN, UPDATES_COLUMN = -3, -2, -1
-TEXT_FILES = {
-    GAMES: STEPS_COLUMN,
-    "Episode_steps.txt": STEPS_COLUMN,
-    "max_reward_file.txt": STEPS_COLUMN,
-    "Loss_file.txt": STEPS_COLUMN,
-    "lr_file.txt": STEPS_COLUMN,
-    "Train_time.txt": UPDATES_COLUMN,
-}
-
 ROUNDED_S = 1e-3  # records hold milliseconds
 
 log = logging.getLogger(__name__)
@@ -58,15 +46,70 @@ class Cut:
     aside: Path
 
 
-def rewind(
-    folder: Path,
-    *,
-    updates: int,
-    agent_steps: int,
-    training_steps: int | None = None,
-    wall_s: float = math.inf,
-    now: datetime | None = None,
-) -> list[Cut]:
+@dataclass(frozen=True)
+class Point:
+    """A checkpoint's place in its run. Each method tells whether a line is of before it.
+
+    A line that is none raises ValueError, LookupError or TypeError.
+    """
+
+    updates: int
+    agent_steps: int
+    # The updates, times the batch size and unroll length of the session that wrote the checkpoint.
+    # None: unknown; lines of the same agent steps are kept then.
+    training_steps: int | None = None
+    wall_s: float = math.inf  # seconds of training; inf: unknown
+
+    def follows_record(self, line: str) -> bool:
+        """Whether a record is of before. Steps and time go on while nothing is learned."""
+        record = Record.from_json(line)
+        is_later = record.agent_steps > self.agent_steps or record.wall_s > self.wall_s + ROUNDED_S
+        return record.updates <= self.updates and not is_later
+
+    def follows_finding(self, line: str) -> bool:
+        """Whether a line of findings.jsonl is of before."""
+        finding = json.loads(line)
+        return bool(
+            finding["updates"] <= self.updates and finding["agent_steps"] <= self.agent_steps
+        )
+
+    def follows_evaluation(self, line: str) -> bool:
+        """Whether a line of evaluations.csv, third column updates, is its heading or of before."""
+        updates = line.split(",")[2]
+        return updates == "updates" or int(updates) <= self.updates
+
+    def follows_update(self, line: str) -> bool:
+        """Whether a line of text that ends with updates is of before."""
+        return int(line.split(",")[-1]) <= self.updates
+
+    def follows_steps(self, line: str) -> bool:
+        """Whether a line of text (metrics/sinks.py) with steps as its last but one is of before.
+
+        An update may need no new agent steps; then the training steps before them decide. Earlier
+        sessions may have counted those in batches of another size, but had fewer agent steps.
+        """
+        columns = line.split(",")
+        steps = int(columns[-2])
+        if steps == self.agent_steps and self.training_steps is not None:
+            return int(columns[-3]) <= self.training_steps
+        return steps <= self.agent_steps
+
+
+# File -> whether a point of the run follows one of its lines.
+JOURNALS: dict[str, Callable[[Point, str], bool]] = {
+    RECORDS: Point.follows_record,
+    GAMES: Point.follows_steps,
+    "Episode_steps.txt": Point.follows_steps,
+    "max_reward_file.txt": Point.follows_steps,
+    "Loss_file.txt": Point.follows_steps,
+    "lr_file.txt": Point.follows_steps,
+    "Train_time.txt": Point.follows_update,
+    FINDINGS: Point.follows_finding,
+    EVALUATIONS: Point.follows_evaluation,
+}
+
+
+def rewind(folder: Path, point: Point, now: datetime | None = None) -> list[Cut]:
     """Cut lines about what came after a checkpoint, and lines that nobody can read.
 
     Each journal is replaced at once, after what is cut from it is safely on the disk. TensorBoard
@@ -74,11 +117,7 @@ def rewind(
 
     Args:
       folder: folder of the run.
-      updates: number of updates of the checkpoint.
-      agent_steps: number of agent steps of the checkpoint.
-      training_steps: of the checkpoint: its updates, times the batch size and unroll length of the
-        session that wrote it. None: unknown; lines of the same agent steps are kept then.
-      wall_s: seconds of training of the checkpoint; inf: unknown, and not looked at.
+      point: the checkpoint's place in it.
       now: the time in the names; the present time if None.
 
     Returns:
@@ -88,46 +127,15 @@ def rewind(
       OSError: if the folder cannot be written to. Each journal is then as it was, or done.
     """
     at = now or datetime.now()
-
-    def is_past(line: str) -> bool:
-        record = Record.from_json(line)
-        # Steps and time go on while nothing is learned: at the start, at the end, and when a second
-        # signal comes in between.
-        is_later = record.agent_steps > agent_steps or record.wall_s > wall_s + ROUNDED_S
-        return record.updates <= updates and not is_later
-
-    cuts = [_cut(folder / RECORDS, is_past, at)]
-    for name, column in TEXT_FILES.items():
-
-        def is_within(line: str, column: int = column) -> bool:
-            columns = line.split(",")
-            if column == UPDATES_COLUMN:
-                return int(columns[column]) <= updates
-            steps = int(columns[column])
-            # Sessions before that one may have counted training steps in batches of another size,
-            # but they had fewer agent steps.
-            if steps == agent_steps and training_steps is not None:
-                return int(columns[TRAINING_COLUMN]) <= training_steps
-            return steps <= agent_steps
-
-        cuts.append(_cut(folder / name, is_within, at))
-    cuts += [_cut(path, is_past, at) for path in sorted(folder.glob(OTHER_LEARNERS))]
-
-    def is_known(line: str) -> bool:
-        finding = json.loads(line)
-        return bool(finding["updates"] <= updates and finding["agent_steps"] <= agent_steps)
-
-    def is_done(line: str) -> bool:
-        columns = line.split(",")
-        if columns[EVALUATED_COLUMN] == "updates":  # the heading
-            return True
-        return int(columns[EVALUATED_COLUMN]) <= updates
-
-    cuts.append(_cut(folder / FINDINGS, is_known, at))
-    cuts.append(_cut(folder / EVALUATIONS, is_done, at))
-    if cuts[0] is not None:
-        _purge_events(folder, agent_steps)
-    return [cut for cut in cuts if cut is not None]
+    others = {path.name: Point.follows_record for path in sorted(folder.glob(OTHER_LEARNERS))}
+    every = (
+        _cut(folder / name, partial(follows, point), at)
+        for name, follows in (JOURNALS | others).items()
+    )
+    cuts = [cut for cut in every if cut is not None]
+    if any(cut.name == RECORDS for cut in cuts):
+        _purge_events(folder, point.agent_steps)
+    return cuts
 
 
 def _cut(path: Path, wanted: Callable[[str], bool], at: datetime) -> Cut | None:

@@ -31,9 +31,9 @@ def test_the_folder_is_named_by_environment_and_time(tmp_path: Path) -> None:
         (["Pong", "Carnival"], "2games_Pong-Carnival"),
         (
             ["AirRaid", "Carnival", "DemonAttack", "NameThisGame", "Pong", "SpaceInvaders"],
-            "6games_AirRaid-Carnival-DemonAttack-NameThisGame-Pong-...",
+            "6games_AirRaid-Carnival-DemonAttack-NameThisGame-Pong-Spa...",
         ),
-        (["A" * 200, "Pong"], "2games_" + "A" * 53),
+        (["A" * 200, "Pong"], "2games_" + "A" * 50 + "..."),
     ],
 )
 def test_several_games_are_named_as_far_as_there_is_room(

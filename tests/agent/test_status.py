@@ -23,7 +23,7 @@ from ritornello.metrics import status_file
 from ritornello.metrics.health import Finding
 from ritornello.metrics.output_thread import OutputThread
 from ritornello.metrics.record import Record, check_declared
-from ritornello.metrics.rewind import rewind
+from ritornello.metrics.rewind import Point, rewind
 from ritornello.metrics.status_file import DIED, FORMAT, identity, read_status
 from tests.agent.runs import BOTH_GAMES, make_blueprint
 from tests.agent.test_trainer import EveryRecord, Noted, in_turn
@@ -263,7 +263,7 @@ def test_journals_are_taken_back_with_the_run(tmp_path, thread):
     with (tmp_path / "findings.jsonl").open("a") as file:
         file.write('{"updates": "many"}\n[]\n{"upda')
     before = {path: (tmp_path / path).read_text() for path in ("findings.jsonl", "evaluations.csv")}
-    cuts = {cut.name: cut for cut in rewind(tmp_path, updates=7, agent_steps=700)}
+    cuts = {cut.name: cut for cut in rewind(tmp_path, Point(7, 700))}
     assert cuts["findings.jsonl"].lines == 5
     assert cuts["evaluations.csv"].lines == 1
     for name, text in before.items():
@@ -273,5 +273,5 @@ def test_journals_are_taken_back_with_the_run(tmp_path, thread):
     assert [line["updates"] for line in kept] == [5, 7]
     with (tmp_path / "evaluations.csv").open(newline="") as file:
         assert [row["updates"] for row in csv.DictReader(file)] == ["5", "7"]
-    assert not rewind(tmp_path, updates=7, agent_steps=700)
+    assert not rewind(tmp_path, Point(7, 700))
     shutil.rmtree(tmp_path)

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from ritornello.core.episode import EpisodeEnd
+from ritornello.core.run_layout import EVALUATIONS, FINDINGS
 from ritornello.metrics.record import Record
-from ritornello.metrics.rewind import TEXT_FILES, rewind
+from ritornello.metrics.rewind import JOURNALS, Point, rewind
 from ritornello.metrics.run_files import MAX_LINE_BYTES, read_games, read_records
 from ritornello.metrics.sinks import JsonLinesSink, TensorBoardSink, TextFilesSink
 
@@ -40,7 +41,7 @@ def write_run(folder: Path, updates):
 
 
 def rewound(folder, updates=4):
-    return rewind(folder, updates=updates, agent_steps=100 * updates, now=NOW)
+    return rewind(folder, Point(updates, 100 * updates), NOW)
 
 
 def test_lines_after_the_checkpoint_are_set_aside_and_the_others_stay(tmp_path):
@@ -51,7 +52,7 @@ def test_lines_after_the_checkpoint_are_set_aside_and_the_others_stay(tmp_path):
     whole = {path.name: path.read_bytes() for path in (tmp_path / "long").iterdir()}
     cuts = rewound(tmp_path / "long")
     assert [(cut.name, cut.lines) for cut in cuts] == [
-        (name, 4) for name in ("metrics.jsonl", *TEXT_FILES)
+        (name, 4) for name in JOURNALS if name not in (FINDINGS, EVALUATIONS)
     ]
     for cut in cuts:
         kept = (tmp_path / "long" / cut.name).read_bytes()
@@ -66,7 +67,7 @@ def test_lines_of_later_updates_go_also_where_no_agent_step_was_made_since(tmp_p
     for updates, steps in ((1, 100), (2, 300), (3, 300), (4, 300), (5, 400)):
         sink.write(replace(at(updates), agent_steps=steps))
     sink.close()
-    rewind(tmp_path, updates=3, agent_steps=300, training_steps=3 * 2 * 5)
+    rewind(tmp_path, Point(3, 300, training_steps=3 * 2 * 5))
     for name in ("Loss_file.txt", "lr_file.txt"):
         lines = (tmp_path / name).read_text().splitlines()
         assert [int(line.split(",")[-3]) for line in lines] == [10, 20, 30]
@@ -88,7 +89,7 @@ def test_a_record_of_later_time_goes_although_nothing_has_been_counted(tmp_path)
     with (tmp_path / "metrics.jsonl").open("a") as file:
         for wall_s in (4.0005, 4.1):
             file.write(replace(at(4), wall_s=wall_s).to_json() + "\n")
-    cuts = rewind(tmp_path, updates=4, agent_steps=400, wall_s=4.0, now=NOW)
+    cuts = rewind(tmp_path, Point(4, 400, wall_s=4.0), NOW)
     assert [(cut.name, cut.lines) for cut in cuts] == [("metrics.jsonl", 1)]
 
 
