@@ -8,27 +8,25 @@ interval: games are drawn again, not steps, because the steps of a game are not 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
 from ritornello.agent.stored.hub import is_on_hub
 from ritornello.analysis.figure import save
 from ritornello.analysis.options import (
     add,
     agent_parser,
+    progress,
     results_folder,
     say_written,
     split_label,
     until_interrupted,
 )
 from ritornello.analysis.playing import LoadedAgent, load_player, play_many
-from ritornello.analysis.statistics import Estimate, interval
+from ritornello.analysis.statistics import interval
 from ritornello.core.atomic_file import write_json
 from ritornello.core.errors import ConfigError
 from ritornello.core.spec import game_name
@@ -56,6 +54,24 @@ class Played:
     entropy: np.ndarray  # [G] float64, mean of the policy's, nats
     returns: list[float]  # of the games that came to their end
 
+    def report(self) -> dict[str, object]:
+        """Return plain JSON types: means and intervals over the games."""
+        both = zip(mean_of(self.shares), mean_of(self.probabilities), strict=True)
+        (entropy,) = mean_of(self.entropy[:, None])
+        return {
+            "agent": self.agent,
+            "env": self.env,
+            "games": len(self.steps),
+            "games_ended": len(self.returns),
+            "steps": int(self.steps.sum()),
+            "return_mean": float(np.mean(self.returns)) if self.returns else None,
+            "entropy_nats": entropy,
+            "actions": {
+                name: {"share": share, "probability": probability}
+                for name, (share, probability) in zip(self.names, both, strict=True)
+            },
+        }
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
@@ -71,7 +87,10 @@ def main(arguments: Sequence[str]) -> int:
                 for task in tasks:
                     for one in watch(agent, label, task, options):
                         so_far[label, task] = one
-        _write(list(so_far.values()), folder)
+        played = list(so_far.values())
+        write_json(folder / "actions.json", {"agents": [one.report() for one in played]})
+        _draw(played, folder / "actions.png")
+        say_written(folder, "actions.png", "actions.json")
     return ending.status
 
 
@@ -86,79 +105,51 @@ def watch(
       task: number of the game among those that the agent plays.
       options: the command line; `games`, `max_steps`, `seed` and `greedy` are read.
     """
-    spec, count = agent.env_spec, options.games
+    spec, count, env = agent.env_spec, options.games, agent.games[task]
     counts = np.zeros((count, spec.action_count))
     probabilities = np.zeros_like(counts)
     entropy, steps = np.zeros(count), np.zeros(count, np.int64)
     playing = np.ones(count, np.bool_)
     returns: list[float] = []
+    tasks = [task] * count
     moments = play_many(
-        agent,
-        count,
-        tasks=[task] * count,
-        seed=options.seed,
-        greedy=options.greedy,
-        steps=options.max_steps,
+        agent, count, tasks=tasks, seed=options.seed, greedy=options.greedy, steps=options.max_steps
     )
-    env = agent.games[task]
-    console, about = Console(stderr=True), f"{label}: {game_name(env)}"
-    for step in track(moments, about, options.max_steps, console=console, transient=True):
-        log_p = step.heads.params.double().log_softmax(-1)
-        p = log_p.exp()
-        rows = np.flatnonzero(playing)
-        counts[rows, step.action[rows]] += 1
-        probabilities[rows] += p.numpy()[rows]
-        entropy[rows] -= (p * log_p).sum(-1).numpy()[rows]
-        steps[rows] += 1
-        for end in step.episodes:
-            if playing[end.env_id]:
-                playing[end.env_id] = False
-                returns.append(end.return_raw)
-        shares, means = counts / steps[:, None], probabilities / steps[:, None]
-        names = spec.action_meanings
-        yield Played(
-            label, env, names, steps.copy(), shares, means, entropy / steps, returns.copy()
-        )
-        if not playing.any():
-            break
+    with progress() as bars:
+        about = f"{label}: {game_name(env)}"
+        for step in bars.track(moments, options.max_steps, description=about):
+            log_p = step.heads.params.double().log_softmax(-1)
+            p = log_p.exp()
+            rows = np.flatnonzero(playing)
+            counts[rows, step.action[rows]] += 1
+            probabilities[rows] += p.numpy()[rows]
+            entropy[rows] -= (p * log_p).sum(-1).numpy()[rows]
+            steps[rows] += 1
+            for end in step.episodes:
+                if playing[end.env_id]:
+                    playing[end.env_id] = False
+                    returns.append(end.return_raw)
+            shares, means = counts / steps[:, None], probabilities / steps[:, None]
+            names = spec.action_meanings
+            yield Played(
+                label, env, names, steps.copy(), shares, means, entropy / steps, returns.copy()
+            )
+            if not playing.any():
+                break
 
 
-def mean_of(values: np.ndarray) -> list[Estimate]:
-    """Return the mean over games of each column of [G, K], with its interval.
+def mean_of(values: np.ndarray) -> list[dict[str, float | None]]:
+    """Return the mean over games of each column of [G, K], with its interval, as JSON types.
 
     The plain mean, because shares of all actions must still sum to 1; games are drawn again as
     whole rows.
     """
-    means, bounds = values.mean(0), interval([values], np.mean)
+    means, bounds = values.mean(0).tolist(), interval([values], np.mean)
     if bounds is None:
-        return [Estimate(float(mean)) for mean in means]
-    return [
-        Estimate(float(mean), float(low), float(high))
-        for mean, low, high in zip(means, *bounds, strict=True)
-    ]
-
-
-def report(played: Played) -> dict[str, object]:
-    """Return plain JSON types: means and intervals over the games."""
-    shares, probabilities = mean_of(played.shares), mean_of(played.probabilities)
-    (entropy,) = mean_of(played.entropy[:, None])
-    return {
-        "agent": played.agent,
-        "env": played.env,
-        "games": len(played.steps),
-        "games_ended": len(played.returns),
-        "steps": int(played.steps.sum()),
-        "return_mean": float(np.mean(played.returns)) if played.returns else None,
-        "entropy_nats": _as_json(entropy),
-        "actions": {
-            name: {"share": _as_json(share), "probability": _as_json(probability)}
-            for name, share, probability in zip(played.names, shares, probabilities, strict=True)
-        },
-    }
-
-
-def _as_json(mean: Estimate) -> dict[str, float | None]:
-    return {"mean": mean.value, "low": mean.low, "high": mean.high}
+        return [{"mean": mean, "low": None, "high": None} for mean in means]
+    lows, highs = (bound.tolist() for bound in bounds)
+    found = zip(means, lows, highs, strict=True)
+    return [{"mean": mean, "low": low, "high": high} for mean, low, high in found]
 
 
 def _load(places: str, env: str | None) -> dict[str, tuple[LoadedAgent, list[int]]]:
@@ -176,17 +167,6 @@ def _load(places: str, env: str | None) -> dict[str, tuple[LoadedAgent, list[int
     if not agents:
         raise ConfigError("--load_model_url is empty: give a run, checkpoint or model folder.")
     return agents
-
-
-def _write(played: Sequence[Played], folder: Path) -> None:
-    """Write all files, and one line for each agent and game to the terminal."""
-    write_json(folder / "actions.json", {"agents": [report(one) for one in played]})
-    _draw(played, folder / "actions.png")
-    for one in played:
-        shares = zip(one.names, one.shares.mean(0), strict=True)
-        shown = ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares)
-        sys.stdout.write(f"{one.agent}, {game_name(one.env)}: {shown}\n")
-    say_written(folder, "actions.png", "actions.json")
 
 
 def _draw(played: Sequence[Played], path: Path) -> None:

@@ -122,25 +122,20 @@ def reaching(
             f"longest has them from {first:,.0f} to {last:,.0f} agent steps: give a number between "
             "these."
         )
-    return reached, tuple(
-        f"{run.source}: {run.about.label}, seed {run.about.seed}: "
-        f"{_why_left_out(run, steps, option, chosen)}"
-        for run in runs
-        if run not in reached
-    )
-
-
-def _why_left_out(run: Run, steps: float, option: str, chosen: str) -> str:
-    """Return why a run has no score after so many steps, and what helps."""
-    first, last = run.curve.agent_steps[[0, -1]]
-    if steps < first:
-        which, end, advice = "first", first, "Record more often (--log_interval_s=1), train longer"
-    else:
-        which, end, advice = "last", last, "Train it longer"
-    return (
-        f"its {which} score is at {end:,.0f} agent steps, but runs are compared at "
-        f"{steps:,.0f}{chosen}. {advice}, or give --{option}."
-    )
+    notes = []
+    for run in runs:
+        first, last = run.curve.agent_steps[[0, -1]]
+        if steps < first:
+            which, end, advice = "first", first, "Record more often (--log_interval_s=1)"
+        else:
+            which, end, advice = "last", last, "Train it longer"
+        if run not in reached:
+            notes.append(
+                f"{run.source}: {run.about.label}, seed {run.about.seed}: its {which} score is at "
+                f"{end:,.0f} agent steps, but runs are compared at {steps:,.0f}{chosen}. {advice}, "
+                f"or give --{option}."
+            )
+    return reached, tuple(notes)
 
 
 def by_game(runs: Sequence[Run]) -> dict[str, list[Run]]:

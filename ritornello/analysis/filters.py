@@ -24,7 +24,7 @@ from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.stored.checkpoint_folder import resolve
 from ritornello.agent.stored.model_file import find_model_folder
 from ritornello.analysis.figure import heat_map, legend, save
-from ritornello.analysis.filters_images import draw_first_layer, draw_preferred
+from ritornello.analysis.filters_images import draw_filters
 from ritornello.analysis.layers import conv_layers, distances, layer_grams, linear_cka
 from ritornello.analysis.options import (
     add,
@@ -119,10 +119,15 @@ def _compare_all(
     maps = {name: layer_map(*pair, shown) for name, pair in last.items()}
     return [
         "filters.csv",
-        *_draw_curves(rows, folder),
+        *_draw_curves(
+            rows,
+            ("default_distance", "optimal_distance"),
+            "mean squared distance",
+            folder / "distances.png",
+        ),
+        *_draw_curves(rows, ("cka",), "linear CKA", folder / "cka.png"),
         *_draw_maps(maps, newest.label, folder),
-        *draw_first_layer(newest, folder),
-        *draw_preferred(newest, folder, options.preferred_steps, bars),
+        *draw_filters(newest, folder, options.preferred_steps, bars),
     ]
 
 
@@ -264,23 +269,13 @@ def _pairs(
         yield newest, first, UNTRAINED, 0
 
 
-def _draw_curves(rows: Sequence[Comparison], folder: Path) -> list[str]:
-    """Draw distances.png and cka.png, one panel per layer; return the names of those drawn."""
-    drawn = []
-    for file, quantities, label in (
-        ("distances.png", ("default_distance", "optimal_distance"), "mean squared distance"),
-        ("cka.png", ("cka",), "linear CKA"),
-    ):
-        shown = [row for row in rows if getattr(row, quantities[0]) is not None]
-        if shown:
-            _draw_layers(shown, quantities, label, folder / file)
-            drawn.append(file)
-    return drawn
-
-
-def _draw_layers(
+def _draw_curves(
     rows: Sequence[Comparison], quantities: Sequence[str], label: str, path: Path
-) -> None:
+) -> list[str]:
+    """Draw curves over training, one panel per layer; return the name of the file, if any."""
+    rows = [row for row in rows if getattr(row, quantities[0]) is not None]
+    if not rows:
+        return []
     layers = list(dict.fromkeys(row.layer for row in rows))
     others = list(dict.fromkeys(row.other for row in rows))
     columns = min(COLUMNS, len(layers))
@@ -291,19 +286,15 @@ def _draw_layers(
         for quantity, dash in zip(quantities, ("-", "--"), strict=False):
             order = f", {quantity.removesuffix('_distance')} order" if len(quantities) > 1 else ""
             for place, other in enumerate(others):
-                points = [
-                    (row.agent_steps, getattr(row, quantity))
-                    for row in rows
-                    if (row.layer, row.other) == (layer, other)
-                ]
+                of_pair = [row for row in rows if (row.layer, row.other) == (layer, other)]
+                steps = [row.agent_steps for row in of_pair]
+                values = [getattr(row, quantity) for row in of_pair]
                 text = f"{_shortened(other)}{order}" if number == 0 else None
                 if other == BASELINE:  # a level
-                    axes.axhline(points[0][1], color="#999999", linestyle=dash, label=text)
-                    continue
-                colour = COLOURS[(place - 1) % len(COLOURS)]
-                x_y = np.array(points, np.float64).T
-                marker = "o" if dash == "-" else "s"
-                axes.plot(*x_y, dash, color=colour, marker=marker, ms=3.5, label=text)
+                    axes.axhline(values[0], color="#999999", linestyle=dash, label=text)
+                else:
+                    colour = COLOURS[(place - 1) % len(COLOURS)]
+                    axes.plot(steps, values, dash, color=colour, marker="o", ms=3.5, label=text)
         style(axes, _shortened(layer), "agent steps" if number >= len(layers) - columns else "", "")
         # The CKA of a layer that says the same about all observations is not a number.
         values = [getattr(r, q) for r in rows for q in quantities if r.layer == layer]
@@ -311,6 +302,7 @@ def _draw_layers(
     legend(figure)
     figure.supylabel(label, fontsize=9, color=INK)
     save(figure, path)
+    return [path.name]
 
 
 def _draw_maps(

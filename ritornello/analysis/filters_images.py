@@ -33,48 +33,33 @@ BLUR_EVERY = 4  # steps of the first half
 WIDTH = 6.5  # inches of a figure
 
 
-def draw_first_layer(agent: LoadedAgent, folder: Path) -> list[str]:
-    """Draw first_layer.png, the weights of the first convolution: a row per filter.
+def draw_filters(agent: LoadedAgent, folder: Path, steps: int, progress: Progress) -> list[str]:
+    """Draw first_layer.png, its weights, and preferred_<layer>.png for some layers.
+
+    Args:
+      agent: the agent whose filters are shown.
+      folder: folder of the files.
+      steps: number of steps of gradient ascent to a preferred image; 0 draws weights alone.
+      progress: shows how far it is.
 
     Returns:
       The names of the files drawn: none if the network has no convolution.
     """
     convs = convolutions(agent.model)
-    if not convs:
+    names = list(convs)
+    if not names:
         return []
-    weight = next(iter(convs.values())).weight.detach()  # [out, in, kh, kw]
+    weight = convs[names[0]].weight.detach()  # [out, in, kh, kw]
     weight = weight / weight.abs().amax((1, 2, 3), keepdim=True)  # each filter by its own scale
     tiles = _by_frame(weight, agent) / 2 + 0.5  # grey is 0
     title = "first convolution: a line per filter (two side by side), oldest frame left"
-    _save_tiles(tiles, title, folder / "first_layer.png")
-    return ["first_layer.png"]
-
-
-def draw_preferred(agent: LoadedAgent, folder: Path, steps: int, progress: Progress) -> list[str]:
-    """Draw preferred_<layer>.png for some layers: for each filter the image that excites it most.
-
-    Args:
-      agent: the agent whose filters are shown.
-      folder: folder of the files.
-      steps: number of steps of gradient ascent; 0 draws nothing.
-      progress: shows how far it is.
-
-    Returns:
-      The names of the files drawn.
-    """
-    convs = convolutions(agent.model)
-    if not steps or not convs:
-        return []
-    names = list(convs)
+    drawn = [_save_tiles(tiles, title, folder / "first_layer.png")]
     picked = np.unique(np.linspace(0, len(names) - 1, MAX_LAYERS).round().astype(int))
-    drawn = []
-    for index in progress.track(picked.tolist(), description="images that filters prefer"):
+    for index in progress.track(picked if steps else [], description="images that filters prefer"):
         name = names[index]
-        images = preferred_images(agent.model, convs[name], steps)
-        file = f"preferred_{name}.png"
+        tiles = _by_frame(preferred_images(agent.model, convs[name], steps) / PIXEL_MAX, agent)
         title = f"what excites {name}: a line per filter (two side by side)"
-        _save_tiles(_by_frame(images / PIXEL_MAX, agent), title, folder / file)
-        drawn.append(file)
+        drawn.append(_save_tiles(tiles, title, folder / f"preferred_{name}.png"))
     return drawn
 
 
@@ -152,8 +137,8 @@ def _by_frame(images: Tensor, agent: LoadedAgent) -> np.ndarray:
     return np.asarray(colour if channels == 3 else colour.mean(-1))
 
 
-def _save_tiles(tiles: np.ndarray, title: str, path: Path) -> None:
-    """Draw [N, S, H, W(, 3)] in 0..1, S tiles of one filter in a line, two filters side by side."""
+def _save_tiles(tiles: np.ndarray, title: str, path: Path) -> str:
+    """Draw [N, S, H, W(, 3)] in 0..1: a line of S tiles per filter, two lines side by side."""
     count, frames, height, width = tiles.shape[:4]
     gap = max(1, height // 12)
     rows = math.ceil(count / 2)
@@ -171,3 +156,4 @@ def _save_tiles(tiles: np.ndarray, title: str, path: Path) -> None:
     axes.set_axis_off()
     axes.set_title(title, loc="left", color=INK, fontsize=8)
     save(figure, path)
+    return path.name

@@ -71,11 +71,13 @@ def heading(text: str) -> Markup:
     return Markup(f"<h3>{escaped(text)}</h3>")
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
-    """Return a table, at most `MAX_ROWS` of its rows; a sentence if there are none."""
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[object]], empty: str = "There is nothing."
+) -> Markup:
+    """Return a table, at most `MAX_ROWS` of its rows; the sentence `empty` if there are none."""
     all_rows = list(rows)
     if not all_rows:
-        return paragraph("There is nothing to show.")
+        return paragraph(empty)
     head = "".join(f'<th scope="col">{escaped(each)}</th>' for each in headings)
     body = "".join(
         f"<tr>{''.join(f'<td>{escaped(cell)}</td>' for cell in row)}</tr>"

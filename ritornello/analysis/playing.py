@@ -3,8 +3,7 @@
 `load_agent` takes what `main.py --op_mode=test --load_model_url=` takes. `play` shows one game as a
 person would see it, moment by moment, with what the model thought of each; `play_many` is many
 games at once, fast and without pictures. Both play as test mode does (agent/testing/player.py).
-Next to read: analysis/playing_recording.py, by which several agents are shown the very same states,
-and analysis/saliency.py.
+Next to read: analysis/saliency.py.
 """
 
 from __future__ import annotations

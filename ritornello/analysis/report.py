@@ -8,7 +8,6 @@ are damaged: what cannot be shown says so in its place.
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -57,6 +56,7 @@ EXAMPLES = """  python -m ritornello.analysis report results/Pong_<time>
   python -m ritornello.analysis report results/elite_claim_small_<time> --output=elite.html
 """
 FILE = "report.html"
+FILM_BYTES = 8_000_000  # of films that become part of the page, the newest first
 RUN_FILES = (RECORDS, FLAGS, SESSIONS)  # one of them makes a folder a run
 MAX_FIGURES = 12  # games of a sequence with a figure each
 
@@ -67,12 +67,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("place", metavar="PLACE", help="folder of a run or of a sequence")
     about = f"the page (default: {FILE} in the folder of the run or sequence)"
     parser.add_argument("--output", metavar="FILE", help=about)
-    about = "megabytes of films that become part of the page (default: %(default)g)"
-    parser.add_argument("--embed_films", type=_megabytes, default=8.0, metavar="MB", help=about)
     options = parser.parse_args(arguments)
     place = Path(options.place)
     output = Path(options.output) if options.output else place / FILE
-    page = report(place, int(options.embed_films * 1e6))
+    page = report(place)
     command = shlex.join(["python", "-m", "ritornello.analysis", "report", str(place)])
     made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
     try:
@@ -90,17 +88,17 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def report(place: Path, film_bytes: int) -> Page:
-    """Return the page about a run or a sequence, with at most so many bytes of films in it.
+def report(place: Path) -> Page:
+    """Return the page about a run or a sequence.
 
     Raises:
       ConfigError: if the place is neither.
     """
     page = Page(place.resolve().name)
     if (place / STATE_FILE).is_file():
-        _add_sequence(page, place, film_bytes)
+        _add_sequence(page, place)
     elif any((place / name).is_file() for name in RUN_FILES):
-        add_run(page, place, film_bytes)
+        add_run(page, place, FILM_BYTES)
     else:
         raise ConfigError(
             f"{shown_text(str(place))} is no run and no sequence. Expected a folder with "
@@ -110,7 +108,7 @@ def report(place: Path, film_bytes: int) -> Page:
     return page
 
 
-def _add_sequence(page: Page, place: Path, film_bytes: int) -> None:
+def _add_sequence(page: Page, place: Path) -> None:
     """Add the parts about a sequence; one whose runs lie elsewhere is not read."""
     if not is_inside(place / STATE_FILE, (place,)):
         raise ConfigError(f"{STATE_FILE} is a link that leads out of the folder.")
@@ -125,7 +123,7 @@ def _add_sequence(page: Page, place: Path, film_bytes: int) -> None:
     page.add("Scores", lambda: _scores(compared))
     page.add("Learning curves", lambda: _curves(compared))
     page.add("Runs", lambda: _runs(folder, compared))
-    page.add("Films", lambda: _films_of(folder, film_bytes))
+    page.add("Films", lambda: _films_of(folder))
     page.add("The same again", lambda: _again(folder, place))
 
 
@@ -169,11 +167,11 @@ def _runs(folder: SequenceFolder, compared: SequenceComparison) -> Iterator[Mark
         yield folded("Scores of each run", table(*run_table(compared.games)))
 
 
-def _films_of(folder: SequenceFolder, film_bytes: int) -> Iterator[Markup]:
+def _films_of(folder: SequenceFolder) -> Iterator[Markup]:
     """Yield the films of all runs."""
     for run in folder.runs:
         for each in folder.run_folders(run):
-            yield join(heading(run.name), *films(each.path, film_bytes // len(folder.runs)))
+            yield join(heading(run.name), *films(each.path, FILM_BYTES // len(folder.runs)))
 
 
 def _again(folder: SequenceFolder, place: Path) -> Iterator[Markup]:
@@ -183,13 +181,3 @@ def _again(folder: SequenceFolder, place: Path) -> Iterator[Markup]:
     resume = shlex.join(["python", "multi_train.py", f"--resume={place}"])
     compare = shlex.join([*COMPARE, f"--sequence_folder={place}"])
     yield code([shlex.join(command), f"{resume}   # what is not done yet", compare])
-
-
-def _megabytes(text: str) -> float:
-    try:
-        size = float(text)
-    except ValueError:
-        size = -1.0
-    if not 0 <= size <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of megabytes from 0 to 1000")
-    return size

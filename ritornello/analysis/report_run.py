@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from glob import escape
 from itertools import starmap
@@ -82,31 +82,28 @@ def add_run(page: Page, place: Path, film_bytes: int) -> None:
 def _result(place: Path, records: list[Record]) -> Iterator[Markup]:
     """Yield how far the run came and what it scored."""
     summary, status, flags = (_object(place / name) for name in (SUMMARY, STATUS, FLAGS))
-    newest = records[-1] if records else None
-    values: Mapping[str, float] = {} if newest is None else newest.values
     pairs: list[tuple[str, object]] = [
         ("environment", flags.get("env")),
         ("seed", flags.get("seed")),
         ("state", summary.get("reason") or status.get("state") or "not known"),
         ("planned agent steps", _number(flags.get("environment_max_steps"))),
-    ]
-    if newest is None:
-        yield paragraph("The run has not written a record.")
-    else:
-        minutes, seconds = divmod(round(newest.wall_s), 60)
-        pairs += [
-            ("agent steps", f"{newest.agent_steps:,}"),
-            ("frames of the simulator", f"{newest.frames:,}"),
-            ("updates", f"{newest.updates:,}"),
-            ("games", f"{newest.episodes:,}"),
-            ("running time", f"{minutes} min {seconds} s"),
-        ]
-    pairs += [
-        ("mean return of the last games", _number(values.get("episode/return_mean"))),
-        ("mean score over the games", _number(values.get("episode/score_mean"))),
-        ("best game", _number(values.get("episode/return_best"))),
         ("best mean return", _number(summary.get("best_mean_return"))),
     ]
+    if records:
+        newest = records[-1]
+        minutes, seconds = divmod(round(newest.wall_s), 60)
+        pairs += [
+            ("agent steps", _number(newest.agent_steps)),
+            ("frames of the simulator", _number(newest.frames)),
+            ("updates", _number(newest.updates)),
+            ("games", _number(newest.episodes)),
+            ("running time", f"{minutes} min {seconds} s"),
+            ("mean return of the last games", _number(newest.values.get("episode/return_mean"))),
+            ("mean score over the games", _number(newest.values.get("episode/score_mean"))),
+            ("best game", _number(newest.values.get("episode/return_best"))),
+        ]
+    else:
+        yield paragraph("The run has not written a record.")
     yield facts(pairs)
 
 
@@ -114,18 +111,16 @@ def _sessions(place: Path) -> Iterator[Markup]:
     """Yield what run.json says of each session."""
     found = _sessions_of(place)
     for number, session in enumerate(found, start=1):
-        versions, source, machine = (
-            session.get(name) or {} for name in ("versions", "source", "machine")
-        )
         yield heading(f"Session {number} of {len(found)}")
+        versions = session.get("versions") or {}
         yield facts(
             [
                 ("begun", session.get("started")),
                 ("command", " ".join(map(str, session.get("command_line", [])))),
                 ("version", session.get("version")),
-                ("commit", commit_text(source)),
+                ("commit", commit_text(session.get("source") or {})),
                 ("libraries", ", ".join(starmap("{} {}".format, versions.items()))),
-                ("machine", machine_text(machine)),
+                ("machine", machine_text(session.get("machine") or {})),
             ]
         )
         changes = [
@@ -181,19 +176,16 @@ def _findings(place: Path) -> Iterator[Markup]:
             said = json.loads(line)
             names = ("agent_steps", "name", "message", "advice")
             rows.append([_value(said.get(name)) for name in names])
-    if rows:
-        yield table(("agent steps", "metric", "value", "what may be wrong"), rows)
-    else:
-        yield paragraph("No metric left its healthy range.")
+    headings = ("agent steps", "metric", "value", "what may be wrong")
+    yield table(headings, rows, "No metric left its healthy range.")
 
 
 def _evaluations(place: Path) -> Iterator[Markup]:
     """Yield the games that were played with fixed weights during the training."""
-    rows = [line.split(",") for line in _last_lines(place / EVALUATIONS, LINES * 100)]
-    if len(rows) < 2:
-        yield paragraph("Nothing was evaluated during the training.")
-        return
-    yield table(rows[0], rows[1:][-LINES:])
+    headings, *rows = [
+        line.split(",") for line in _last_lines(place / EVALUATIONS, LINES * 100)
+    ] or [[""]]
+    yield table(headings, rows[-LINES:], "Nothing was evaluated during the training.")
 
 
 def _tests(place: Path) -> Iterator[Markup]:
@@ -204,7 +196,7 @@ def _tests(place: Path) -> Iterator[Markup]:
         found = _object(path)
         games = found.get("games", [found])
         rows += [(path.name, *(_value(game.get(name)) for name in names)) for game in games]
-    yield table(("file", *names), rows) if rows else paragraph("The run was not tested.")
+    yield table(("file", *names), rows, "The run was not tested.")
 
 
 def _machine(records: list[Record]) -> Iterator[Markup]:
@@ -235,12 +227,12 @@ def films(place: Path, film_bytes: int) -> Iterator[Markup]:
     ]
     seen = sorted({p.resolve(): p for p in found}.values(), key=lambda p: -p.stat().st_mtime)
     for path in seen:
-        name, size = path.name, path.stat().st_size
+        size = path.stat().st_size
         if size > film_bytes:
             yield paragraph(f"{path} ({size / 1e6:.1f} MB) is not part of this page.")
             continue
         film_bytes -= size
-        yield picture(path.read_bytes(), name, FILM_KINDS[path.suffix])
+        yield picture(path.read_bytes(), path.name, FILM_KINDS[path.suffix])
     if not seen:
         yield paragraph("There are no films.")
 

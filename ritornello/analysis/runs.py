@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from ritornello.agent.stored.run_folder import RunFolder, safe_name
 from ritornello.analysis.configuration import (
@@ -132,7 +132,7 @@ def find_runs(places: Sequence[str], by: str = "label") -> tuple[list[Run], list
         raise ConfigError(" ".join(damaged[:MAX_TOLD]))
     if not runs:
         raise ConfigError(f"nothing to compare yet: no run has finished a game.\n{notes}")
-    runs = _label_by_what_differs(runs) if by == "label" else _label_by(by.split(","), runs)
+    runs = _labelled(runs, by)
     _check_distinct(runs)
     return runs, [*damaged, *notes]
 
@@ -183,7 +183,13 @@ def read_runs(path: Path, leave_out: Callable[[str], object] | None = None) -> I
       ConfigError: if the files of one cannot be read.
     """
     try:
-        yield from _read_below(path, leave_out)
+        for games in _below(path):
+            try:
+                yield from list(games)
+            except ConfigError as error:
+                if leave_out is None:
+                    raise
+                leave_out(str(error))
     except OSError as error:
         raise ConfigError(
             f"{error.filename or path} cannot be read: {error.strerror or error}. Leave it out, or "
@@ -191,34 +197,24 @@ def read_runs(path: Path, leave_out: Callable[[str], object] | None = None) -> I
         ) from error
 
 
-def _read_below(path: Path, leave_out: Callable[[str], object] | None) -> Iterator[Run]:
+def _below(path: Path) -> Iterator[Iterator[Run]]:
+    """Yield each run in or below a path, as an iterator over its games that reads when asked."""
     if path.is_file():
         if path.suffix == ".csv":
-            yield from _sound(_read_csv(path), leave_out)
+            yield _read_csv(path)
     elif (path / STATE_FILE).is_file():
         sequence = SequenceFolder.open(path)
-        for state in sequence.runs:
-            yield from _sound(of_sequence(sequence, state), leave_out)
+        yield from (of_sequence(sequence, state) for state in sequence.runs)
     elif RunFolder(path).metrics_file.is_file():
-        yield from _sound(_read_run(RunFolder(path)), leave_out)
+        yield _of_folder(RunFolder(path))
     elif path.is_dir():
         for child in sorted(path.iterdir()):
             # A link may lead back up, or to a run that is met in its own place as well.
             if not (child.is_symlink() and child.is_dir()):
-                yield from _read_below(child, leave_out)
+                yield from _below(child)
 
 
-def _sound(games: Iterator[Run], leave_out: Callable[[str], object] | None) -> Iterator[Run]:
-    """Yield the games of one run; none if it is damaged, and why goes to `leave_out`."""
-    try:
-        yield from list(games)
-    except ConfigError as error:
-        if leave_out is None:
-            raise
-        leave_out(str(error))
-
-
-def _read_run(folder: RunFolder) -> Iterator[Run]:
+def _of_folder(folder: RunFolder) -> Iterator[Run]:
     """Yield the games of a run that lies by itself."""
     yield from _games(_about(folder, "", folder.summary_file.exists(), None), [folder])
 
@@ -250,11 +246,7 @@ def _about_of(text: str) -> About:
       ValueError: if something in it is missing, or of a wrong type.
     """
     data = parse_json(text, "its line 1")
-    try:
-        about = _ABOUT.validate_json(json.dumps(data), strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    about = _ABOUT.validate_json(json.dumps(data), strict=True)
     if not about.label:
         raise ValueError("label is empty")
     return about
@@ -360,25 +352,21 @@ def relabelled(run: Run, label: str) -> Run:
     return replace(run, about=replace(run.about, label=label))
 
 
-def _label_by(names: Sequence[str], runs: Sequence[Run]) -> list[Run]:
-    """Label runs by the values of some flags."""
-    labelled = []
+def _labelled(runs: Sequence[Run], by: str) -> list[Run]:
+    """Label runs by the values of some flags; for "label" those without one by what differs."""
+    if by == "label":
+        unnamed = [run for run in runs if not run.about.label]
+        labels = iter(distinguishing_labels([(run.about.env, run.flags) for run in unnamed]))
+        return [run if run.about.label else relabelled(run, next(labels)) for run in runs]
+    names = by.split(",")
     for run in runs:
         missing = [name for name in names if name not in run.flags]
         if missing:
             raise ConfigError(
-                f"--by={','.join(names)}: {run.source} has no flag {missing[0]!r}. Give names that "
+                f"--by={by}: {run.source} has no flag {missing[0]!r}. Give names that "
                 "`python main.py --help=all` lists; runs read from CSV files have only a label."
             )
-        labelled.append(relabelled(run, label_by(names, run.flags)))
-    return labelled
-
-
-def _label_by_what_differs(runs: Sequence[Run]) -> list[Run]:
-    """Label the runs that have no label yet by what tells their configurations apart."""
-    unnamed = [run for run in runs if not run.about.label]
-    labels = iter(distinguishing_labels([(run.about.env, run.flags) for run in unnamed]))
-    return [run if run.about.label else relabelled(run, next(labels)) for run in runs]
+    return [relabelled(run, label_by(names, run.flags)) for run in runs]
 
 
 def _check_distinct(runs: Sequence[Run]) -> None:

@@ -135,7 +135,7 @@ class Perturbation:
 
         Args:
           model: on the CPU, in eval mode.
-          grid: for observations of the model's size.
+          grid: for observations of its size.
           newest_channels: perturb only so many of the last channels of a stack; 0: all.
           blend: blur: with the blurred picture, as in the paper; average: with the mean picture
             that the model subtracts, so that what moves disappears and the background stays.

@@ -200,8 +200,8 @@ def _estimate(strata: Sequence[Sequence[float]], statistic: Statistic) -> Estima
     bounds = interval(arrays, statistic)
     if bounds is not None:
         return Estimate(value, float(bounds[0]), float(bounds[1]))
-    (runs, *more) = arrays
-    reach = None if more or len(runs) < 2 else (float(runs.min()), float(runs.max()))
+    is_shown = len(arrays) == 1 and len(arrays[0]) > 1
+    reach = (float(arrays[0].min()), float(arrays[0].max())) if is_shown else None
     return Estimate(value, reach=reach)
 
 

@@ -5,15 +5,13 @@ import json
 
 import pytest
 
-from ritornello.analysis import gradients
 from ritornello.analysis.gradients import (
     Measurement,
     heat_maps,
     main,
-    measured_now,
     recorded,
 )
-from tests.analysis.agents import write_agent
+from ritornello.core.errors import ConfigError
 
 VALUES = {
     "gradient/torso_net.linear1/norm": 3.0,
@@ -22,12 +20,6 @@ VALUES = {
     "grad/norm_before_clip": 5.0,
     "loss/total": 1.0,
 }
-
-
-@pytest.fixture(scope="module")
-def agent(tmp_path_factory):
-    flags = ("--r_f_steps=4", "--batch_size=4")
-    return str(write_agent(tmp_path_factory.mktemp("agent"), *flags, seed=1))
 
 
 def write_records(folder, count=3):
@@ -59,37 +51,14 @@ def test_what_a_run_recorded_is_drawn_and_written(tmp_path):
     assert (folder / "analysis" / "gradients.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_other_agents_are_measured_on_new_games(agent, tmp_path):
-    one = measured_now(agent, batches=2)
-    assert one.agent_steps == 1000
-    layers = {"torso_net.linear1", "torso_net.linear2", "policy_head", "value_head.linear"}
-    assert set(one.values) == layers
-    for values in one.values.values():
-        assert values["norm"] > values["mean_abs"] > 0
-        assert 0 <= values["zero_fraction"] < 0.5
-        assert "update_ratio" not in values, "a model folder has no optimiser"
-    assert measured_now(agent, batches=2) == one, "nothing is left of a measurement"
-    assert measured_now(agent, batches=2, seed=5) != one
-    assert main([f"--load_model_url={agent}", "--batches=1", f"--output={tmp_path}"]) == 0
-    assert len((tmp_path / "gradients.csv").read_text().splitlines()) == 5
+def test_a_run_without_records_of_gradients_is_told_how_to_have_them(tmp_path):
+    with pytest.raises(ConfigError, match="--gradient_metrics=True"):
+        main([f"--load_model_url={tmp_path}"])
 
 
-def test_each_batch_meets_the_same_network(agent, monkeypatch):
-    once, of_new_games = measured_now(agent, batches=1), gradients._batches
-
-    def the_first_twice(*arguments):
-        (batch,) = of_new_games(*arguments[:-1], 1)
-        return [batch, batch]
-
-    monkeypatch.setattr(gradients, "_batches", the_first_twice)
-    for layer, values in measured_now(agent, batches=2).values.items():
-        assert values == pytest.approx(once.values[layer], rel=1e-5), layer
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_figure_has_a_panel_for_each_quantity_that_is_known(count):
+def test_a_figure_has_a_panel_for_each_quantity_that_is_known():
     layers = {name: {"norm": 2.0, "zero_fraction": 0.5} for name in ("torso_net.a", "heads.b")}
-    figure = heat_maps([Measurement(100 * n, layers) for n in range(count)], "of a run")
+    figure = heat_maps([Measurement(100 * n, layers) for n in range(3)], "of a run")
     panels = [axes for axes in figure.axes if axes.get_title(loc="left")]
     assert [axes.get_title(loc="left") for axes in panels] == ["log10 norm", "zero_fraction"]
     assert [label.get_text() for label in panels[0].get_yticklabels()] == ["a", "heads.b"]

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from ritornello.agent.testing.player import Player
-from ritornello.analysis import compare, gradients
+from ritornello.analysis import compare
 from ritornello.analysis.__main__ import main as analysis
 from ritornello.analysis.options import results_folder
 from ritornello.core.errors import ConfigError
@@ -35,7 +35,6 @@ COMMANDS = [
     "compare --runs={run}",
     "compare --runs={run} --area_to=100",
     "compare --scores={table}",
-    "gradients --load_model_url={agent} --measure",
     "actions --load_model_url={agent}",
     "features --load_model_url={agent} --points=10",
     "filters --load_model_url={agent}",
@@ -50,7 +49,6 @@ def words(command: str, places: dict[str, Path], *more: str) -> list[str]:
 def replace_the_work(monkeypatch: pytest.MonkeyPatch, work: Callable[..., NoReturn]) -> None:
     """Let each of the commands call this where its work begins."""
     monkeypatch.setattr(Player, "step", work)
-    monkeypatch.setattr(gradients, "measured_now", work)
     monkeypatch.setattr(compare, "find_runs", work)
     monkeypatch.setattr(compare, "read_tables", work)
 
