@@ -6,8 +6,6 @@ of how far each group has come, and one line of CSV for each run, whatever becam
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ritornello.analysis.comparison import GameComparison, compare, draw_games, game_table, page
+from ritornello.analysis.options import csv_text
 from ritornello.analysis.runs import Run, of_sequence
 from ritornello.core import markdown
 from ritornello.core.atomic_file import write_text
@@ -126,17 +125,15 @@ def _few(cells: Sequence[str]) -> list[str]:
 
 def _csv(comparison: SequenceComparison) -> str:
     """Return a line for each run, of a run of several games for each game."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(CSV_HEADINGS)
+    rows: list[list[object]] = []
     steps_of = {game.env: game.at_steps for game in comparison.games}
     for state, made in comparison.runs:
         row = [state.name, state.group, state.seed, state.status, state.exit_code, state.seconds]
         if not made:
-            writer.writerow([*row, *[None] * (len(CSV_HEADINGS) - len(row))])
+            rows.append([*row, *[None] * (len(CSV_HEADINGS) - len(row))])
         for run in made:
             curve, steps = run.curve, steps_of[run.about.env]
             score = curve.at_steps(steps) if curve.covers(steps) else None
             ends = [curve.agent_steps[-1], steps, score, curve.mean_return[-1], curve.best]
-            writer.writerow([*row, *ends, run.about.env])
-    return text.getvalue()
+            rows.append([*row, *ends, run.about.env])
+    return csv_text(CSV_HEADINGS, rows)

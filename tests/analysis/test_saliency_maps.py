@@ -47,8 +47,6 @@ MODELS = {
     "strides": {"name": "impala_shallow"},
     "padding and a stride of 1": {"name": "resnet", "feature_count": 16},
     "no statistics": {"name": "impala_shallow", "normalise_pixels": False},
-    "each pixel by itself": {"name": "impala_shallow", "normalise_pixels": "each"},
-    "rare pixels by themselves": {"name": "impala_shallow", "normalise_pixels": "rare"},
     "memory": {
         "name": "impala_shallow",
         "use_lstm": True,
