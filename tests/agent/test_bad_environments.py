@@ -239,7 +239,7 @@ def test_the_program_says_it_in_one_line_with_exit_status_2() -> None:
     assert done.stderr.startswith("error: env phys2d/CartPole-v1 raised ModuleNotFoundError")
 
 
-BRIEFLY = ("--environment_max_steps=100", "--reproducible=True")
+BRIEFLY = ("--environment_max_steps=2000", "--reproducible=True")
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_rules_come_from_the_preset_and_what_the_network_needs_does_not():
     assert rules.max_episode_frames == 108_000
     assert not rules.fire_reset
     assert rules.noop_threshold == 7
-    assert not rules.full_action_space  # the network has six actions
+    assert rules.action_set == blueprint.flags.action_set != "all"  # the network has six actions
     assert evaluation_blueprint(make_blueprint()).flags == make_blueprint().flags
 
 

@@ -51,7 +51,7 @@ def impact(model, target=None, **changes):
     """The algorithm with a target network of these weights; None: those of the model."""
     algorithm = Impact(replace(PLAIN, **changes))
     algorithm.check(model)
-    weights = copy.deepcopy((target or model).state_dict())
+    weights = copy.deepcopy(dict((target or model).state_dict()))
     algorithm.load_state_dict({"weights": weights, "age": 0})
     return algorithm
 

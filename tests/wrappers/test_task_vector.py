@@ -173,7 +173,7 @@ def test_games_go_on_where_they_were_saved():
         assert got.episodes == result.episodes
     assert shown.shape == (3, 1, 4)
     for tasks in ((1, 1, 1), (1, 1, 0), (0, 1), (0, 0, 1, 0)):
-        with pytest.raises(CheckpointError, match="--env"):
+        with pytest.raises(CheckpointError):
             make(range(len(tasks)), tasks).load_state_dict(state)
 
 

@@ -58,7 +58,8 @@ def test_the_flag_makes_a_gateway_for_the_same_workers(monkeypatch):
     blueprint = make_blueprint("CartPole-v1", worker_count=3, max_worker_restarts=7, **RAY)
     made = []
     monkeypatch.setattr(
-        sources, "GatewayPool", lambda config, board: made.append(config) or "a pool"
+        "ritornello.agent.cluster.gateway_pool.GatewayPool",
+        lambda config, board: made.append(config) or "a pool",
     )
     pool = sources.make_experience(blueprint, make_board(blueprint), 5).pool
     assert pool == "a pool"
