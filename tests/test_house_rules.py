@@ -95,7 +95,6 @@ def test_nothing_sleeps_to_synchronise_and_no_error_is_swallowed(path: Path) -> 
 
 
 WAITS_FOR_EVER = {  # file -> reason
-    "ritornello/metrics/output_thread.py": "it waits for work; `close` ends it",
     "replay/cache.py": "the thread waits for work; `close` ends it, and joins in time",
 }
 
