@@ -108,6 +108,6 @@ def test_every_run_of_the_shipped_queue_can_be_prepared(
     flags = session.blueprint.flags
     assert (flags.env, flags.seed, flags.environment_max_steps) == (run.env, run.seed, run.steps)
     for name, value in modern(run.flags).items():
-        if name not in ("replay_parameters", "algorithm_kwargs"):
+        if name not in ("replay_parameters", "algorithm_kwargs", "optimizer_decay"):
             assert getattr(flags, name) == value
     assert list(tmp_path.iterdir()) == []
