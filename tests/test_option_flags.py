@@ -438,3 +438,15 @@ def test_a_resolution_may_be_a_list_or_a_text():
     )
     (line,) = check_values({"frame_scale_resolution": "0,84"})
     assert "greater than or equal to 1" in line
+
+
+@pytest.mark.parametrize(
+    ("typed", "method"),
+    [((), "none"), (("--reward_clipping_method=abs_one_sign",), "abs_one_sign")],
+)
+def test_a_preset_says_how_rewards_are_clipped_and_the_family_whether(typed, method):
+    argv = ("--env=CartPole-v1", "--preset=impala-shallow", *typed)
+    flags = parse(argv, family_of=lambda env, kwargs: "vector")
+    assert flags.reward_clipping_method == method
+    flags = parse(argv, family_of=lambda env, kwargs: "atari")
+    assert flags.reward_clipping_method in ("abs_one_clamp", method)

@@ -53,6 +53,7 @@ MAY_BE_NONE = {
     name for name, field in Flags.model_fields.items() if NoneType in get_args(field.annotation)
 }
 
+CLIPPING = "reward_clipping_method"
 # What is read from a text by the flag itself (flags/kinds.py).
 OWN_READERS = (REPLAY, "frame_scale_resolution")
 
@@ -122,11 +123,19 @@ def parse(
     family: dict[str, Any] = {}
     if family_of is not None and env is not None:
         family = PRESETS[family_of(env, _env_kwargs(chosen))].flags
+    if family.get(CLIPPING) == "none":  # a preset says how rewards are clipped, not whether
+        presets = (_without(CLIPPING, below), _without(CLIPPING, _of_preset(said)))
+        layers = (checkpoint, presets[0], file.values, presets[1], said)
     try:
         return Flags(**_merged(family, *layers))
     except ValidationError as error:
         from_file = {name: file.where for name in file.values if name not in over}
         raise ConfigError(explained(error, from_file)) from error
+
+
+def _without(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values without one of them."""
+    return {key: value for key, value in values.items() if key != name}
 
 
 def _flags_file(said: Mapping[str, Any]) -> FlagsFile:
