@@ -211,7 +211,10 @@ class Mixer:
         """
         for buffer in self.buffers:
             buffer.discard(ids)
-        self._collected = [deque(i for i in items if i.id not in ids) for items in self._collected]
+        for buffer, collected in zip(self.buffers, self._collected, strict=True):
+            for unfit in [each for each in collected if each.id in ids]:
+                collected.remove(unfit)
+                buffer.counts.add_unused(while_filling=False)
         self._newest.discard(ids)
 
     # --- out --------------------------------------------------------------------------------------
