@@ -45,12 +45,13 @@ def check_session(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
     """
     if isinstance(checkpoint, ShippedModel):
         return checkpoint
-    _check_pixels(checkpoint, blueprint)
     resumes = blueprint.flags.op_mode == "train_w_load"
     makes_folder = blueprint.flags.new_run_folder or run_of(checkpoint.path) is None
-    if not (resumes and makes_folder):
-        check_folder(checkpoint)
-    return check_resume(checkpoint, blueprint) if resumes else checkpoint
+    with restoring(str(checkpoint.path)):
+        _check_pixels(checkpoint, blueprint)
+        if not (resumes and makes_folder):
+            check_folder(checkpoint)
+        return check_resume(checkpoint, blueprint) if resumes else checkpoint
 
 
 def check_resume(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
@@ -70,8 +71,7 @@ def check_resume(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
     """
     _check_is_of_run(checkpoint)
     _check_same(checkpoint, blueprint)
-    with restoring(str(checkpoint.path)):
-        notes = [*_check_exactness(checkpoint, blueprint), *_schedule(checkpoint, blueprint)]
+    notes = [*_check_exactness(checkpoint, blueprint), *_schedule(checkpoint, blueprint)]
     return replace(checkpoint, notes=(*checkpoint.notes, *notes))
 
 

@@ -358,7 +358,7 @@ def _read(path: Path) -> dict[str, Any]:
 def check_run(state: Mapping[str, Any]) -> None:
     """Raise StateError unless a state has what tests and resumes of a run both need.
 
-    All other parts are checked by their owners, when they are loaded.
+    Of all other parts the type is checked here, and what they hold by their owners, when loaded.
     """
     flags = item(state, "flags", dict)
     try:
@@ -369,6 +369,7 @@ def check_run(state: Mapping[str, Any]) -> None:
         EnvSpec.from_dict(item(state, "env_spec", dict))
     with within("learner"):
         weights = item(item(state, "learner", dict), "model", dict)
+        item(state["learner"], "optimiser", dict, default=None)
         with within("model"):
             for name in weights:
                 item(weights, name, torch.Tensor)
@@ -376,6 +377,10 @@ def check_run(state: Mapping[str, Any]) -> None:
     with within("tally"):
         whole(item(state, "tally", dict), "agent_steps")
         whole(state["tally"], "updates")
+        item(state["tally"], "games", dict, default=None)
+    for part in ("replay", "serial", "bad_updates", "control", "evaluation"):
+        item(state, part, dict, default=None)
+    item(state, "has_replay", bool, default=None)
     number(state, "score", default=None)
 
 

@@ -183,6 +183,10 @@ def test_a_changed_state_is_gone_on_from_or_refused_with_a_message(
 @pytest.mark.parametrize(
     ("path", "value", "told"),
     [
+        (("replay",), torch.zeros(3), r"\['replay'\].*expected dict, got Tensor"),
+        (("learner", "optimiser"), torch.zeros(3), r"\['learner'\]\['optimiser'\]"),
+        (("tally", "games"), np.arange(3), r"\['tally'\]\['games'\]"),
+        (("serial",), torch.zeros(3), r"\['serial'\]"),
         (("learner", "optimiser", "state", 0, "step"), None, r"\['optimiser'\]\['state'\]\[0\]"),
         (("learner", "optimiser", "state", 0, "exp_avg"), torch.ones(9), r"\['exp_avg'\]"),
         (("tally", "updates"), -1, r"\['tally'\]\['updates'\].*got -1"),
