@@ -66,14 +66,13 @@ class Summary:
     findings: tuple[Finding, ...]  # what the health metrics said, earlier sessions included
     energy_j: float | None = None  # of the run so far, over the time in which it was measured
     joules_per_million_steps: float | None = None  # agent steps
-    has_learned: bool = True  # whether this session made an update
 
     @property
     def status(self) -> int:
-        """Exit status of the session: one that has learned nothing is no success."""
+        """Exit status of the session: a run without a single update is no success."""
         if self.reason == "interrupted":
             return INTERRUPTED
-        return 0 if self.has_learned else 1
+        return 0 if self.updates else 1
 
 
 class Trainer:
@@ -358,5 +357,4 @@ class Trainer:
             findings=tuple(self._recorder.findings),
             energy_j=energy.joules if energy.steps else None,
             joules_per_million_steps=energy.joules_per_million_steps,
-            has_learned=self._has_learned,
         )

@@ -355,7 +355,7 @@ def _log_end(summary: Summary, folder: RunFolder, flags: Flags) -> None:
         REASONS[summary.reason], f"{summary.agent_steps:,}", summary.agent_steps_per_s,
         summary.updates, summary.episodes, mean_of, mean,
     )  # fmt: skip
-    if not summary.has_learned and summary.reason != "interrupted":
+    if not summary.updates and summary.reason != "interrupted":
         log.error(
             "no update was made: %s agent steps are too few for the first batch "
             "(--environment_max_steps, --training_fill_in_factor, --batch_size, --r_f_steps)",

@@ -125,7 +125,7 @@ def test_charts_come_after_the_summary_and_end_no_run(folder, monkeypatch, draw,
     assert folder.summary_file.exists()
 
 
-def test_a_session_that_learns_nothing_is_no_success(tmp_path, capfd):
+def test_a_run_that_learns_nothing_is_no_success(tmp_path, capfd):
     argv = [
         *("--env=CartPole-v1", "--reproducible=True", "--environment_max_steps=10", "--seed=1"),
         *(f"--results_dir={tmp_path}", "--charts=False", "--tensorboard=False"),
@@ -134,5 +134,6 @@ def test_a_session_that_learns_nothing_is_no_success(tmp_path, capfd):
     out = capfd.readouterr().out
     assert "no update was made: " in out
     assert "--environment_max_steps" in out
-    assert replace(SUMMARY, has_learned=False, reason="interrupted").status == 130
+    assert replace(SUMMARY, updates=0, reason="interrupted").status == 130
+    assert replace(SUMMARY, updates=0).status == 1
     assert SUMMARY.status == 0
