@@ -37,7 +37,7 @@ from ritornello.core.plain_data import shown
 from ritornello.core.rng import child_seed
 from ritornello.core.spec import ActionSpec, EnvSpec
 from ritornello.interpreter import trusting_for_now
-from ritornello.wrappers.single import make_single_env
+from ritornello.wrappers.registry import make_single_env
 
 
 @dataclass(frozen=True)

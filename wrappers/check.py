@@ -31,7 +31,6 @@ from ritornello.core.command_line import tell
 from ritornello.core.errors import ConfigError, EnvironmentFault, PlatformError
 from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown_text
-from ritornello.core.spec import ObservationPart
 from ritornello.wrappers import start_line
 from ritornello.wrappers.check_play import SEED, Findings, Stop, close, play
 from ritornello.wrappers.config import EnvConfig
@@ -39,7 +38,7 @@ from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.env_kwargs import kwargs_text
 from ritornello.wrappers.gym_actions import RowActions, boxes_of, why_not
 from ritornello.wrappers.gym_checks import of_another_package
-from ritornello.wrappers.gym_observations import VECTOR, PartsObservation, why_not_shown
+from ritornello.wrappers.gym_observations import PartsObservation, why_not_shown
 from ritornello.wrappers.images import (
     ChannelsFirst,
     channel_axes,
@@ -112,12 +111,8 @@ def _check_atari(config: EnvConfig, findings: Findings) -> Findings:
 
 
 def _made(make: Make, findings: Findings) -> gymnasium.Env:
-    try:
+    with findings.stopping("making it"):
         env = make()
-    except ConfigError as error:  # of this program, about the arguments
-        findings.stop("making it", str(error))
-    except RAISED as error:
-        findings.stop("making it", f"raises {describe(error)}")
     findings.ok("making it", type(env.unwrapped).__name__)
     return env
 
@@ -146,14 +141,13 @@ def _check_spaces(env: gymnasium.Env, findings: Findings) -> None:
         _check_images(env, seen, findings)
         return
     shown_as = PartsObservation(env)
-    parts = shown_as.parts or (
-        ObservationPart(VECTOR, shown_as.observation_space.shape or (0,), "float32"),
-    )
-    for part in parts:
-        size = "x".join(str(n) for n in part.shape)
-        numbers = f"{size} numbers" if shown_as.parts else f"vectors of {size} numbers"
-        what = f"an image {size} (channels, height, width)" if part.is_image else numbers
-        findings.ok("observation_space", f"{what}{f', {part.name}' if part.is_image else ''}")
+    for part in shown_as.parts:
+        size = "x".join(map(str, part.shape))
+        image = f"an image {size} (channels, height, width), {part.name}"
+        findings.ok("observation_space", image if part.is_image else f"{size} numbers")
+    if not shown_as.parts:
+        (count,) = shown_as.observation_space.shape or (0,)
+        findings.ok("observation_space", f"vectors of {count} numbers")
     for box in boxes_of(seen):
         if not is_image_space(box):
             _check_bounds(box, findings)
@@ -205,10 +199,8 @@ def _check_images(env: gymnasium.Env, seen: Box, findings: Findings) -> None:
     )
     if len(axes) == 2:
         order += f" in each of {seen.shape[0]} that are stacked"
-    findings.ok(
-        "observation_space",
-        f"images of {height}x{width} pixels and {channels} channels ({order})",
-    )
+    images = f"images of {height}x{width} pixels and {channels} channels ({order})"
+    findings.ok("observation_space", images)
     if len(seen.shape) == 3 and "channels" not in (env.metadata or {}) and channels > 4:
         findings.note(
             "observation_space",

@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
-from ritornello.core.errors import EnvironmentFault
+from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.plain_data import shown
 from ritornello.core.project import main_command
 from ritornello.wrappers.gym_checks import (
@@ -82,6 +82,8 @@ class Findings:
             raise
         except EnvironmentFault as fault:
             self.stop(what, str(fault).rstrip("."))
+        except ConfigError as error:  # about the arguments
+            self.stop(what, str(error))
         except RAISED as error:
             self.stop(what, f"raises {describe(error)}{doing}")
 
@@ -155,17 +157,16 @@ def _check_steps(env: gymnasium.Env, findings: Findings) -> None:
     _reset(env, SEED, findings)
     lengths: list[int] = []
     terminated_lengths: list[int] = []
-    length = games = 0
+    length = 0
     for number in range(STEPS):
         terminated, truncated = _check_step(seen, actions.take(number), findings)
         length += 1
         if terminated or truncated:
-            games += 1
             lengths.append(length)
             if terminated and not truncated:
                 terminated_lengths.append(length)
             length = 0
-            _reset(env, SEED + games, findings)
+            _reset(env, SEED + len(lengths), findings)
     findings.has_ended = bool(lengths)
     if findings.wrongs == before:
         ended = f"{len(lengths)} games came to their end" if lengths else "no game ended"

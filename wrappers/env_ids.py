@@ -172,13 +172,7 @@ def check_game_kwargs(config: EnvConfig) -> None:
 
 
 def check_taken(env_id: str, kwargs: str, error: TypeError) -> None:
-    """Raise ConfigError if `error`, of making an environment, is about one of its arguments.
-
-    Args:
-      env_id: id of the environment.
-      kwargs: arguments with which it was made, as text (wrappers/env_kwargs.py).
-      error: what making it raised.
-    """
+    """Raise ConfigError if `error`, of making an environment, is about one of its arguments."""
     found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if not found or found[1] not in kwargs_of(kwargs):
         return

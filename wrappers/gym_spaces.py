@@ -13,12 +13,9 @@ from ritornello.wrappers.gym_observations import MAX_NUMBERS, PartsObservation, 
 
 
 def spec_of_spaces(env_id: str, env: gymnasium.Env) -> EnvSpec:
-    """Return the spec of an environment that shows vectors or images.
+    """Return the spec of an environment that `registry` has wrapped.
 
-    Args:
-      env_id: as the user typed it.
-      env: whose images, if it shows any, are [C, H, W] (wrappers/images.py), and which takes
-        actions as they are stored (wrappers/gym_actions.py).
+    Its images are [C, H, W], and it takes actions as they are stored.
 
     Raises:
       ConfigError: if its spaces are others.

@@ -179,14 +179,14 @@ class GymVector:
           CheckpointError: if the state belongs to other environments.
         """
         ours = (self.spec.env_id, self.num_envs)
-        seeds, episodes = items(state, "seeds", int, default=()), items(state, "episodes", int)
+        seeds = items(state, "seeds", int, default=())
         saved = (item(state, "env_id", str, default="several games"), len(seeds))
         if saved != ours:
             raise CheckpointError(
                 f"the saved state is of {saved[1]} x {shown_text(saved[0])}, expected "
                 f"{ours[1]} x {ours[0]}: resume with the same --env and --envs_per_worker."
             )
-        actions = items(state, "actions", list)
+        episodes, actions = items(state, "episodes", int), items(state, "actions", list)
         self._seeds = list(seeds)
         for index, (episode, done) in enumerate(zip(episodes, actions, strict=True)):
             self._check_saved(done, index)

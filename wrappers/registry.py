@@ -50,8 +50,12 @@ from ritornello.wrappers.gym_observations import with_one_observation
 from ritornello.wrappers.gym_spaces import spec_of_spaces
 from ritornello.wrappers.gym_vector import GymVector
 from ritornello.wrappers.images import ChannelsFirst, picture_of, shows_images
-from ritornello.wrappers.several_games import action_numbers, check_common, negotiate
-from ritornello.wrappers.task_vector import TaskVector
+from ritornello.wrappers.task_vector import (
+    TaskVector,
+    action_numbers,
+    check_common,
+    negotiate,
+)
 from ritornello.wrappers.trusted_modules import check_trusted_kwargs
 from ritornello.wrappers.user_code import RAISED, told_if_slow, told_in_one_line
 from ritornello.wrappers.vector import EnvVector
@@ -139,11 +143,8 @@ def _atari_spec(config: EnvConfig) -> EnvSpec:
 def gym_spec(env_id: str, kwargs: str = "", *, is_tried: bool = True) -> EnvSpec:
     """Read the spec of an environment that is not Atari's off one, made for it and closed again.
 
-    Args:
-      env_id: id of one environment.
-      kwargs: arguments with which it is made, as text (wrappers/env_kwargs.py).
-      is_tried: whether it is reset and does a step as well: it may be somebody's first, and a
-        mistake in it is better told before workers are started than by them.
+    With `is_tried` it is reset and does a step as well: it may be somebody's first, and a mistake
+    in it is better told before workers are started than by them.
 
     Raises:
       ConfigError: if there is none, it raises, or its spaces are not supported.
@@ -166,14 +167,12 @@ def parts_left_out(config: EnvConfig) -> tuple[str, ...]:
 def check_rendering(config: EnvConfig, render_mode: str) -> None:
     """Raise ConfigError unless an environment of one game can be made, and shown, in this mode.
 
-    Args:
-      config: the environment, of one game.
-      render_mode: "human" or "rgb_array"; with the latter, a picture is asked for.
+    With "rgb_array" a picture is asked for; "human" would open a window.
     """
     choose_backend(config, render_mode=render_mode)
     with _made_for_once(config, render_mode) as env:
         if render_mode == "human":
-            return  # to go on would open a window
+            return
         with told_in_one_line(config.env_id, "when it was asked for a picture"):
             env.reset(seed=0)
             picture = env.render()
@@ -308,6 +307,18 @@ def make_env_vector(
     return parts[0] if len(parts) == 1 else TaskVector(spec, parts)
 
 
+def make_single_env(
+    config: EnvConfig, task: int = 0, render_mode: str | None = None
+) -> gymnasium.Env:
+    """Make one environment as a model sees it: it shows single frames of the run's EnvSpec.
+
+    Raises:
+      ConfigError: if the environment is unknown or not supported.
+    """
+    game, numbers = _runnable(config.games[task], make_env_spec(config))
+    return _env_maker(game, render_mode, numbers)()
+
+
 def _runnable(game: EnvConfig, spec: EnvSpec) -> tuple[EnvConfig, tuple[int, ...] | None]:
     """Return one game's config as its emulator needs it, and the numbers of the agent's actions.
 
@@ -369,11 +380,6 @@ def _env_maker(
 
 def make_as_it_is(env_id: str, kwargs: str = "", render_mode: str | None = None) -> gymnasium.Env:
     """Make an environment that is not Atari's, with its own observations and actions.
-
-    Args:
-      env_id: id of one environment.
-      kwargs: arguments with which it is made, as text (wrappers/env_kwargs.py).
-      render_mode: "human" or "rgb_array"; None: it is not shown.
 
     Raises:
       ConfigError: if it does not take one of the arguments.

@@ -35,12 +35,7 @@ _INSTALLED = tuple(
 
 @contextmanager
 def told_in_one_line(env_id: str, doing: str) -> Iterator[None]:
-    """Turn whatever the body raises into a ConfigError, which ends a start with exit status 2.
-
-    Args:
-      env_id: as the user typed it.
-      doing: what was asked of the environment, e.g. "while it was made".
-    """
+    """Turn whatever the body raises into a ConfigError, which ends a start with exit status 2."""
     try:
         yield
     except PlatformError:
@@ -54,11 +49,8 @@ def told_if_slow(env_id: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
     """Say on the standard error stream where the environment's code is, if it does not come back.
 
     Before workers are started nobody watches over an environment, and one that hangs would leave
-    the user in front of an empty terminal. It is not ended: to load may take long.
-
-    Args:
-      env_id: as the user typed it.
-      patience_s: seconds until the first line; each later one comes after twice as long.
+    the user in front of an empty terminal. It is not ended: to load may take long. The first line
+    comes after `patience_s`, and each later one after twice as long.
     """
     caller = threading.get_ident()
 
@@ -103,26 +95,30 @@ def import_module(name: str, asked: str, *, flag: str = "env", rule: str = ENV_R
         )
     top = name.partition(".")[0]
     ours = PACKAGE / top
-    if (
-        ours.is_symlink() or ours.with_suffix(".py").is_symlink()
-    ):  # at the top of a clone, found first
+    # At the top of a clone they are found first.
+    if ours.is_symlink() or ours.with_suffix(".py").is_symlink():
         raise ConfigError(
             f"{flag} is {shown(asked)}, but {shown(top)} is the name of a package of this program "
             f"({PROJECT_ROOT / top}): rename your module."
         )
+
+    def failed(error: BaseException) -> ConfigError:
+        told = describe(error, "while it was imported")
+        return ConfigError(f"{flag} is {shown(asked)}, but module {shown(name)} raised {told}.")
+
     try:
         with settings_kept():
             importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise _failed_import(flag, asked, name, error) from error  # something that it needs
+            raise failed(error) from error  # something that it needs
         raise ConfigError(
             f"{flag} is {shown(asked)}, but module {shown(name)} cannot be imported: there is none "
             "of that name in the folder of this program or on PYTHONPATH; PYTHONPATH=. names the "
             f"folder in which you start. {rule}"
         ) from error
     except RAISED as error:
-        raise _failed_import(flag, asked, name, error) from error
+        raise failed(error) from error
 
 
 def describe(error: BaseException, doing: str = "") -> str:
@@ -135,13 +131,6 @@ def describe(error: BaseException, doing: str = "") -> str:
     place = _place(error)
     where = f" ({shown_text(place, 300)})" if place else ""
     return f"{told}{where}{' ' * bool(doing)}{doing}{_hint(error, text)}"
-
-
-def _failed_import(flag: str, asked: str, name: str, error: BaseException) -> ConfigError:
-    return ConfigError(
-        f"{flag} is {shown(asked)}, but module {shown(name)} raised "
-        f"{describe(error, 'while it was imported')}."
-    )
 
 
 def _place(error: BaseException) -> str:

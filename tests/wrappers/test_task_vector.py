@@ -12,9 +12,8 @@ from ritornello.wrappers.ale_vector import AleVector
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.gym_vector import GymVector
 from ritornello.wrappers.registry import make_env_spec, make_env_vector
-from ritornello.wrappers.several_games import ALL_ACTIONS
 from ritornello.wrappers.start_line import describe
-from ritornello.wrappers.task_vector import TaskVector
+from ritornello.wrappers.task_vector import ALL_ACTIONS, TaskVector
 from tests.wrappers.twins import assert_rows_agree, assert_same, play, play_twins
 
 ONE, OTHER = "tests.fakes:tests/Counting-v0", "tests.fakes:tests/Owing-v0"
