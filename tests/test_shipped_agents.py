@@ -22,27 +22,19 @@ def facts_of(folder: Path) -> dict:
     return facts
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_shipped_agent_is_whole_and_small(folder: Path) -> None:
-    model = load_model(folder)  # checks the sum of the weights
-    assert model.state["env_spec"]["env_id"].lower().startswith(folder.name)
-    assert (folder / WEIGHTS).stat().st_size < 8e6  # a clone stays small
-    text = (folder / FACTS).read_text("utf-8")
-    assert not re.search(r"/(root|home|Users)/", text), "a path of the machine"
-
-
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_shipped_agent_was_tested_in_many_games(folder: Path) -> None:
-    test = facts_of(folder)["test"]
-    assert test["policy"] == "sampled"
-    assert test["episodes"] >= 100
-    assert test["distinct_games"] == test["episodes"]
-
-
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_shipped_agent_is_found_by_a_reader(folder: Path) -> None:
-    row = f"| [{folder.name}]({folder.name}) |"
-    assert row in (ROOT / "models" / "README.md").read_text("utf-8")
+def test_the_shipped_agents_are_whole_small_well_tested_and_found_by_a_reader() -> None:
+    assert FOLDERS
+    readme = (ROOT / "models" / "README.md").read_text("utf-8")
+    for folder in FOLDERS:
+        model = load_model(folder)  # checks the sum of the weights
+        assert model.state["env_spec"]["env_id"].lower().startswith(folder.name)
+        assert (folder / WEIGHTS).stat().st_size < 8e6  # a clone stays small
+        text = (folder / FACTS).read_text("utf-8")
+        assert not re.search(r"/(root|home|Users)/", text), f"{folder}: a path of the machine"
+        test = facts_of(folder)["test"]
+        assert test["policy"] == "sampled", folder
+        assert test["distinct_games"] == test["episodes"] >= 100, folder
+        assert f"| [{folder.name}]({folder.name}) |" in readme
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
