@@ -163,7 +163,7 @@ def real_run(arguments: list[str], seconds: float, from_update: int = 0) -> Real
         command = [
             sys.executable, str(ROOT / "main.py"), "--op_mode=train", *arguments,
             f"--results_dir={folder}", f"--training_seconds={seconds}", "--log_interval_s=1",
-            "--tensorboard=False", "--charts=False", "--basic_verbose=False",
+            "--tensorboard=False", "--charts=False", "--console=messages",
         ]  # fmt: skip
         subprocess.run(
             command, check=True, cwd=ROOT, timeout=seconds + 120, env=environment_for_child()

@@ -120,7 +120,7 @@ def time_updates(options: argparse.Namespace) -> list[dict[str, Any]]:
         for device in sorted({placement.split(":")[0] for placement in options.placements}):
             for recorded in (False, True) if device == "cuda" else (False,):
                 values = {"env": options.env, "seed": 1, "model": network, "device": device}
-                values |= {"batch_size": size, "cuda_graph": recorded}
+                values |= {"batch_size": size, "compile": "auto" if recorded else False}
                 how = f"{device}, {'replayed' if recorded else 'computed'}"
                 row = f"{network:<16}{size:>3} unrolls  {how}:"
                 print(f"{row} {SETTLED_UPDATES} updates first", flush=True)
