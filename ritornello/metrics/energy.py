@@ -29,12 +29,7 @@ class ProcessorEnergy:
     """Measures since its last reading. One thread reads it."""
 
     def __init__(self, root: Path = Path("/"), clock: Callable[[], float] = time.monotonic) -> None:
-        """Find the counters and begin a first interval.
-
-        Args:
-          root: the root of the file system.
-          clock: seconds, which go on while the machine computes.
-        """
+        """Find the counters below the root of the file system, and begin a first interval."""
         self.note = ""  # why there is no energy, for the log; "" if there is
         self._clock = clock
         self._since_s = clock()
@@ -85,11 +80,7 @@ class EnergyBook:
     """Adds up the energy of a run over its sessions, and the agent steps that it was used for."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
-        """Start with what the records of earlier sessions say.
-
-        Args:
-          records: of the run, oldest first.
-        """
+        """Start with what the records of earlier sessions say, the oldest first."""
         self.joules = 0.0
         self.steps = 0  # agent steps during which energy was measured
         self._joules_of_steps = 0.0  # what was used in these
@@ -100,12 +91,7 @@ class EnergyBook:
             self.add(record.values.get("system/energy_j"), record.agent_steps)
 
     def add(self, joules: float | None, agent_steps: int) -> None:
-        """Book the time since the last call.
-
-        Args:
-          joules: energy used in it; None: it was not measured.
-          agent_steps: of the run at its end.
-        """
+        """Book the joules used since the last call (None: not measured), and the run's steps."""
         if joules is not None:
             self.joules += joules
             if self._last_steps is not None:

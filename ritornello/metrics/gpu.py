@@ -38,12 +38,7 @@ class Gpu:
         nvml: Callable[[], Any] = load_nvml,
         in_use: Callable[[], str | None] = uuid_in_use,
     ) -> None:
-        """Look at nothing yet.
-
-        Args:
-          nvml: returns the library.
-          in_use: returns the name of the GPU that is used, None as long as none is.
-        """
+        """Look at nothing yet; `in_use` returns the name of the used GPU once there is one."""
         self.is_used = False
         self.notes: list[str] = []  # what cannot be measured, each once
         self._load, self._in_use = nvml, in_use
@@ -79,9 +74,10 @@ class Gpu:
             nvml = self._load()
             nvml.nvmlInit()
             gpu = nvml.nvmlDeviceGetHandleByUUID(uuid)
+            core = nvml.NVML_TEMPERATURE_GPU
         except ImportError:
-            package = f"the package nvidia-ml-py is missing ({install_extra('gpu')})"
-            self.notes.append(f"the GPU is not measured: {package}")
+            why = f"the package nvidia-ml-py is missing ({install_extra('gpu')})"
+            self.notes.append(f"the GPU is not measured: {why}")
             return
         except Exception as error:  # whatever the driver says: training needs none of it
             self.notes.append(f"the GPU is not measured: its driver says {error}")
@@ -90,9 +86,7 @@ class Gpu:
             "system/gpu_percent": lambda: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
             "system/gpu_used_mb": lambda: nvml.nvmlDeviceGetMemoryInfo(gpu).used / 1e6,
             "system/gpu_power_w": lambda: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
-            "system/gpu_temperature_c": lambda: nvml.nvmlDeviceGetTemperature(
-                gpu, nvml.NVML_TEMPERATURE_GPU
-            ),
+            "system/gpu_temperature_c": lambda: nvml.nvmlDeviceGetTemperature(gpu, core),
             "system/gpu_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
             ENERGY: lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3,
         }

@@ -30,6 +30,7 @@ from ritornello.metrics.record import Record
 Floats = NDArray[np.float64]
 
 MAX_LINE_BYTES = 4_000_000  # a record is a few kB; a longer line is not one of ours
+TIMES = "Train_time.txt"
 TAIL_BYTES = 65_536  # enough for the last records
 
 log = logging.getLogger(__name__)
@@ -124,7 +125,7 @@ def csv_cells(line: str) -> list[str]:
 def games_counted(folder: Path) -> int:
     """Return how many games the lines of Train_time.txt count."""
     counted = 0
-    for line in _lines(folder / "Train_time.txt"):
+    for line in _lines(folder / TIMES):
         with contextlib.suppress(ValueError):
             counted += int(line.split(",")[0])
     return counted

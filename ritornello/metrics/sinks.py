@@ -18,7 +18,13 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.run_layout import GAMES
 from ritornello.metrics.meters import EpisodeMeter
 from ritornello.metrics.record import Record
-from ritornello.metrics.run_files import force_to_disk, games_counted, open_for_append, read_games
+from ritornello.metrics.run_files import (
+    TIMES,
+    force_to_disk,
+    games_counted,
+    open_for_append,
+    read_games,
+)
 
 
 class Sink(Protocol):
@@ -117,7 +123,7 @@ class TextFilesSink(Sink):
     """
 
     OF_GAMES = (GAMES, "Episode_steps.txt", "max_reward_file.txt")
-    NAMES = (*OF_GAMES, "Loss_file.txt", "lr_file.txt", "Train_time.txt")
+    NAMES = (*OF_GAMES, "Loss_file.txt", "lr_file.txt", TIMES)
 
     def __init__(
         self,
@@ -173,20 +179,18 @@ class TextFilesSink(Sink):
             self._line("lr_file.txt", record, self._last_lr)
         if self._games_of_record:
             elapsed = duration(record.wall_s)
-            self._files["Train_time.txt"].write(
+            self._files[TIMES].write(
                 f"{self._games_of_record},{elapsed},{record.wall_s:.3f},{record.updates}\n"
             )
             self._games_of_record = 0
-        self._hand_over()
+        for file in self._files.values():
+            file.flush()
 
     def flush(self) -> None:
         """Force all lines to the disk."""
-        self._hand_over()
-        force_to_disk(self._folder / name for name in self._files)
-
-    def _hand_over(self) -> None:
         for file in self._files.values():
             file.flush()
+        force_to_disk(self._folder / name for name in self._files)
 
     def close(self) -> None:
         """Close the files, each also when another cannot be closed, and write the summary."""

@@ -84,22 +84,14 @@ def test_packages_and_memory_are_added_up_and_nothing_is_counted_twice(
     assert energy.note == ""
 
 
-def test_a_counter_that_starts_again_at_zero_goes_on(tree: Tree, clock: Clock) -> None:
+def test_a_counter_that_starts_again_goes_on_but_not_if_it_was_unseen_or_set_back(
+    tree: Tree, clock: Clock
+) -> None:
     tree.zone("intel-rapl:0", "package-0", RANGE_J - 30.0)
     energy = ProcessorEnergy(tree.root, clock)
     tree.zone("intel-rapl:0", "package-0", 20.0)
     clock.now_s += 5.0
     assert energy.read() == (pytest.approx(50.0), pytest.approx(5.0))
-    tree.zone("intel-rapl:0", "package-0", 25.0)
-    clock.now_s += 1.0
-    assert energy.read() == (pytest.approx(5.0), pytest.approx(1.0))
-
-
-def test_a_counter_that_may_have_gone_round_unseen_or_was_set_back_says_nothing(
-    tree: Tree, clock: Clock
-) -> None:
-    tree.zone("intel-rapl:0", "package-0", 1000.0)
-    energy = ProcessorEnergy(tree.root, clock)
     clock.now_s += RANGE_J / MAX_POWER_W + 1.0  # the computer slept, or the run was stopped
     tree.zone("intel-rapl:0", "package-0", 1010.0)
     assert energy.read() is None
@@ -112,37 +104,22 @@ def test_a_counter_that_may_have_gone_round_unseen_or_was_set_back_says_nothing(
     assert energy.note == ""
 
 
-@pytest.mark.parametrize("when", ["at first", "later"])
-def test_counters_that_only_root_may_read_are_said_and_never_estimated(
-    tree: Tree, clock: Clock, when: str, monkeypatch: pytest.MonkeyPatch
+def test_counters_that_cannot_be_read_are_said_and_never_estimated(
+    tree: Tree, clock: Clock
 ) -> None:
+    assert ProcessorEnergy(tree.root, clock).note.startswith("no energy is measured: ")
     tree.zone("intel-rapl:0", "package-0", 1.0)
     secret = tree.zone("intel-rapl:1", "package-1", 1.0)
-    read = Path.read_text
-
-    def read_text(path: Path, **options: Any) -> str:
-        if path == secret:
-            raise PermissionError(13, "Permission denied", str(path))
-        return read(path, **options)
-
-    if when == "at first":
-        monkeypatch.setattr(Path, "read_text", read_text)
     energy = ProcessorEnergy(tree.root, clock)
-    monkeypatch.setattr(Path, "read_text", read_text)
-    clock.now_s += 5.0
-    assert energy.read() is None  # and not what one of the two packages has used
-    assert "Permission denied" in energy.note
-    assert "chmod a+r" in energy.note
-    monkeypatch.undo()
-    clock.now_s += 5.0
-    assert energy.read() is None  # an interval is missing: the rest would pass for the whole
-
-
-def test_a_machine_without_counters_says_so(tree: Tree, clock: Clock) -> None:
-    energy = ProcessorEnergy(tree.root, clock)
-    clock.now_s += 1.0
-    assert energy.read() is None
-    assert energy.note.startswith("no energy is measured: ")
+    secret.unlink()
+    for _ in range(2):
+        clock.now_s += 5.0
+        assert energy.read() is None  # and not what one of the two packages has used
+        assert "chmod a+r" in energy.note
+        # An interval is missing: the rest would pass for the whole.
+        tree.zone("intel-rapl:1", "package-1", 1.0)
+    secret.write_text("no number")
+    assert "chmod a+r" in ProcessorEnergy(tree.root, clock).note
 
 
 def test_energy_per_step_is_over_the_steps_in_which_it_was_measured_and_over_sessions() -> None:
@@ -256,12 +233,6 @@ def test_a_gpu_that_cannot_be_asked_is_said_once(
     assert [gpu.read(), gpu.read()] == [({}, None), ({}, None)]
     (note,) = gpu.notes
     assert said in note
-
-
-def test_without_torch_nothing_is_imported() -> None:
-    gpu = Gpu(missing)  # the tests use no GPU
-    assert gpu.read() == ({}, None)
-    assert gpu.notes == []
 
 
 # --- all of it -----------------------------------------------------------------------------------

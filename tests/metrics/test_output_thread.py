@@ -1,4 +1,3 @@
-import io
 import logging
 import threading
 
@@ -110,22 +109,6 @@ def test_another_sink_is_tried_again_and_how_often_it_failed_is_said_at_the_end(
     assert thread.flush(HANGS_S)
     assert taker.closed == 1
     assert "writes that failed: 1; records or games may be missing" in caplog.text
-
-
-class Kept(io.RawIOBase):
-    """A full disk below a buffer, which keeps what the disk refuses."""
-
-    def __init__(self):
-        self.got, self.is_full = b"", True
-
-    def writable(self):
-        return True
-
-    def write(self, data):
-        if self.is_full:
-            raise OSError(28, "No space left on device")
-        self.got += bytes(data)
-        return len(data)
 
 
 def test_the_log_waits_for_no_terminal_and_has_its_words_of_the_moment(thread):
