@@ -16,8 +16,8 @@ from ritornello.agent.assembly import Blueprint, buffer_configs
 from ritornello.agent.run.experience import Experience
 from ritornello.agent.run.status_files import StatusFiles
 from ritornello.metrics.health import Finding
+from ritornello.metrics.meters import Speed
 from ritornello.metrics.record import Record
-from ritornello.metrics.speed import Speed
 from ritornello.replay.buffer import Buffer
 
 AGE_BINS = 20

@@ -50,7 +50,7 @@ class ConsoleSink(Sink):
         self._live: Live | None = None
         self._closed = False
         self._began = clock()
-        self._waited_for = ""  # the last line of what the run waits for, of a pipe
+        self._waited_for = ""  # by the last line on a pipe
 
     def write(self, record: Record) -> None:
         """Take a record; show it if the last one has been up long enough."""
@@ -76,22 +76,15 @@ class ConsoleSink(Sink):
         self._pending = False
         waits_for = self._view.waits_for()
         waits = f"{waits_for} ({self._clock() - self._began:.0f} s)" if waits_for else ""
-        if not self.console.is_terminal:
-            if waits:
-                self._say_once(waits)
-                return
-            # One line stays one line, however narrow a pipe claims to be.
-            self.console.print(self._view.line(), soft_wrap=True, markup=False)
+        if self.console.is_terminal:
+            if self._live is None:
+                self._live = Live(console=self.console, auto_refresh=False)
+                self._live.start()
+            shown = Text(waits) if waits else self._view.panel(self.console.width)
+            self._live.update(shown, refresh=True)
             return
-        if self._live is None:
-            self._live = Live(console=self.console, auto_refresh=False)
-            self._live.start()
-        shown = Text(waits) if waits else self._view.panel(self.console.width)
-        self._live.update(shown, refresh=True)
-
-    def _say_once(self, waits: str) -> None:
-        """Print what is waited for, once for each kind of thing."""
-        kind = waits.split(":")[0]
-        if kind != self._waited_for:
-            self._waited_for = kind
-            self.console.print(waits, soft_wrap=True, markup=False)
+        kind = waits_for.split(":")[0]  # of what is waited for: each is said once
+        is_new, self._waited_for = kind != self._waited_for, kind
+        if is_new or not waits:
+            # One line stays one line, however narrow a pipe claims to be.
+            self.console.print(waits or self._view.line(), soft_wrap=True, markup=False)

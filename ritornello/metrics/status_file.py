@@ -54,10 +54,9 @@ def write_status(path: Path, status: Mapping[str, Any]) -> None:
     try:
         temporary.write_text(text + "\n", encoding="utf-8")
         os.replace(temporary, path)
-    except BaseException:
+    finally:
         with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
+            temporary.unlink(missing_ok=True)  # of one that failed
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:

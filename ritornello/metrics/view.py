@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ritornello.core.durations import duration
+from ritornello.metrics.meters import Speed
 from ritornello.metrics.record import Record
-from ritornello.metrics.speed import Speed
 from ritornello.metrics.text import MISSING, History, kilojoules, megabytes, percent, short, watts
 
 PANEL_WIDTH = 100

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -38,19 +37,16 @@ def make_run(folder: Path, records: int = 120, offset: float = 0.0) -> Path:
     return folder
 
 
-def png_size(path: Path) -> tuple[int, int]:
-    content = path.read_bytes()
-    assert content.startswith(b"\x89PNG")
-    width, height = struct.unpack(">II", content[16:24])
-    return width, height
-
-
 def test_a_run_is_drawn_from_its_files(tmp_path):
     folder = make_run(tmp_path / "run")
+    (folder / "flags.json").write_text('{"env": "PongNoFrameskip-v4", "avg_buff_size": 3}')
+    axes = dict(run_figures(folder))["returns"].axes[0]
+    assert axes.lines[0].get_label() == "mean of 3"
+    assert axes.lines[0].get_ydata()[-1] == 119.0  # of 118, 119 and 120
     drawn = draw_run(folder)
     assert [path.name for path in drawn] == ["returns.png", "overview.png"]
     for path in drawn:
-        assert min(png_size(path)) > 400
+        assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def make_run_of_two_games(folder: Path, records: int) -> Path:
@@ -79,14 +75,6 @@ def test_several_games_get_a_panel_each_for_returns_and_for_popart(tmp_path):
     edges = band.get_paths()[0].vertices
     at_the_end = edges[edges[:, 0] == 300.0, 1]
     assert (at_the_end.min(), at_the_end.max()) == (2700.0 - 500.0, 2700.0 + 500.0)
-
-
-def test_the_mean_of_the_returns_is_of_as_many_games_as_the_run_says(tmp_path):
-    folder = make_run(tmp_path / "run")
-    (folder / "flags.json").write_text('{"env": "PongNoFrameskip-v4", "avg_buff_size": 3}')
-    axes = dict(run_figures(folder))["returns"].axes[0]
-    assert axes.lines[0].get_label() == "mean of 3"
-    assert axes.lines[0].get_ydata()[-1] == 119.0  # of 118, 119 and 120
 
 
 def test_a_run_that_ended_at_once_has_no_charts_and_no_error(tmp_path):
@@ -133,12 +121,7 @@ def test_evaluations_are_drawn_for_each_game_and_damaged_rows_are_passed_over(
         ("m:B,v0", "sampled", 2.5, 0.0),
         ("A-v0", "greedy", 3.5, 0.5),
     ]
-    (drawn,) = draw_run(tmp_path)
-    assert drawn.name == "evaluations.png"
-    assert drawn.stat().st_size > 1000
     figure = dict(run_figures(tmp_path))["evaluations"]
     assert len(figure.axes) == 2
     lines = [container.lines[0] for container in figure.axes[0].containers]
     assert [line.get_xdata().tolist() for line in lines] == [[100.0], [200.0]]
-    (tmp_path / "evaluations.csv").unlink()
-    assert draw_run(tmp_path) == []
