@@ -26,7 +26,7 @@ from torch import nn
 from ritornello.agent.assembly import Blueprint
 from ritornello.agent.run.no_evaluation import NoEvaluating
 from ritornello.agent.run.status_files import StatusFiles
-from ritornello.agent.stored.best_evaluated import mend
+from ritornello.agent.stored.best_evaluated import best_score
 from ritornello.agent.testing.evaluation import (
     Done,
     Evaluation,
@@ -84,11 +84,7 @@ class Scheduled(NoEvaluating):
         self._is_wanted = False
         self._looked_at, self._count = agent_steps, 0
         self._news: dict[str, float] = {}
-        self._best: float | None = None
-        try:
-            self._best = mend(folder)
-        except OSError as error:
-            log.warning("the best model of earlier evaluations cannot be looked at: %s", error)
+        self._best = best_score(folder)
         if state is not None:
             with restoring("the checkpoint"), within("evaluation"):
                 self._load_state_dict(state)
@@ -154,10 +150,9 @@ class Scheduled(NoEvaluating):
     def close(self) -> None:
         """Leave nothing behind, nor what a session that was killed has left half done."""
         try:
-            mend(self._folder)
             remove_half_films(self._folder)
         except OSError as error:
-            log.warning("half a film or model of an evaluation may be left: %s", error)
+            log.warning("half a film of an evaluation may be left: %s", error)
 
 
 class _StoppedError(Exception):

@@ -29,7 +29,6 @@ from ritornello.agent.run.experience import Experience
 from ritornello.agent.run.tally import Tally
 from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.agent.stored.run_lock import RunLock
 from ritornello.core import faults
 from ritornello.core.errors import CheckpointError
 from ritornello.core.saved_state import item, restoring, within
@@ -94,16 +93,15 @@ class Saving:
         self._best_interval_s = None if flags.reproducible else BEST_INTERVAL_S
         self._best_looked_at = -BEST_INTERVAL_S
         if writes:
-            self._open(checkpoint)
+            self._open()
 
-    def _open(self, checkpoint: Checkpoint | None) -> None:
+    def _open(self) -> None:
         flags = self._blueprint.flags
         self._writer = CheckpointWriter(
             self._folder.checkpoints,
             keep_last=flags.keep_checkpoints,
             milestone_steps=flags.save_model_every_nsteps,
             start_steps=self._start_steps,
-            resumed_from=checkpoint,
         )
         self._best_score = self._writer.best_score()
 
@@ -113,8 +111,8 @@ class Saving:
         Raises:
           ConfigError: if that one still holds the lock of the run folder: it is stopped, or hangs.
         """
-        self._lock = RunLock(self._folder.path, wait_s=LOCK_S).acquire()  # until this process ends
-        self._open(None)
+        self._lock = self._folder.lock(wait_s=LOCK_S)  # until this process ends
+        self._open()
         self._writes = True
 
     def after_batch(self) -> None:

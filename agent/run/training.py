@@ -27,8 +27,7 @@ from ritornello.agent.run.trainer import Summary, Trainer
 from ritornello.agent.run.warm_start import WarmStart
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.agent.stored.run_lock import RunLock
-from ritornello.agent.stored.run_rewind import check_not_saved_since, make_way, take_back
+from ritornello.agent.stored.run_rewind import check_not_saved_since, take_back
 from ritornello.core.errors import PlatformError
 from ritornello.core.kept_settings import set_torch
 from ritornello.core.project import as_typed
@@ -101,10 +100,10 @@ def train(
     folder = folder or RunFolder.create(flags.results_dir, flags.env, name=flags.run_name)
     resumed = checkpoint if is_resumed else None
     with ExitStack() as session:
-        session.enter_context(RunLock(folder.path))
+        session.enter_context(folder.lock())
         if resumed is not None:
             check_not_saved_since(resumed)
-        reporting = session.enter_context(closing(Reporting(make_way(folder), flags)))
+        reporting = session.enter_context(closing(Reporting(folder, flags)))
 
         def begin() -> None:
             if resumed is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -10,9 +9,9 @@ from typing import Any
 
 import torch
 
-from ritornello.agent.stored.model_file import FACTS, repair, save_model
-from ritornello.core.errors import ConfigError
-from ritornello.core.plain_data import parse_json, read_text
+from ritornello.agent.stored.model_file import load_model, save_model
+from ritornello.core.errors import CheckpointError
+from ritornello.core.saved_state import StateError, number
 from ritornello.metrics.run_files import set_aside
 
 BEST = "best_evaluated"
@@ -35,20 +34,12 @@ def keep(
     save_model(folder / BEST, weights, flags, {**facts, SCORE: score})
 
 
-def mend(folder: Path) -> float | None:
-    """Undo what a killed process left half done; return the best model's score, if it is known.
-
-    Args:
-      folder: folder of the run.
-
-    Raises:
-      OSError: if the folder cannot be written to.
-    """
-    repair(folder / BEST)
-    score = _facts(folder).get(SCORE)
-    if isinstance(score, (int, float)) and math.isfinite(score):
-        return float(score)
-    return None
+def best_score(folder: Path) -> float | None:
+    """Return the score of the best model in the folder of a run; None: no sound one, or unknown."""
+    try:
+        return number(load_model(folder / BEST).facts, SCORE, default=None)
+    except (CheckpointError, StateError):
+        return None
 
 
 def set_later_aside(folder: Path, updates: int, at: datetime) -> Path | None:
@@ -62,17 +53,8 @@ def set_later_aside(folder: Path, updates: int, at: datetime) -> Path | None:
     Raises:
       OSError: if the folder cannot be written to.
     """
-    mend(folder)
-    of_best = _facts(folder).get("updates")
-    # One of which nothing is known is in nobody's way: the next best one takes its place.
-    return set_aside(folder / BEST, at) if type(of_best) is int and of_best > updates else None
-
-
-def _facts(folder: Path) -> dict[str, Any]:
-    """Return what the folder says of its model, {} if there is none that can be read."""
-    path = folder / BEST / FACTS
     try:
-        facts = parse_json(read_text(path, "the file"), str(path)) if path.is_file() else {}
-    except (ConfigError, OSError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
+        best = load_model(folder / BEST)
+    except CheckpointError:  # it is in nobody's way: the next best one takes its place
+        return None
+    return set_aside(folder / BEST, at) if best.updates > updates else None

@@ -14,11 +14,12 @@ What holds of them:
 
 * A file is written aside, read back (its checksums, not those of the replay contents), synced and
   renamed: a crash at any byte, or a full disk, leaves the checkpoint before it.
+* An update is saved once: its files are never written to again, so none of them is paired with a
+  file of another save.
 * Weights, optimiser and everything else that the learner made are finite numbers. The writer
   refuses others and changes nothing; the reader passes over such a file as over a damaged one.
 * A damaged file falls back to the one of the next lower update, with a warning that says which and
   why. Times of files, which a wrong clock could set, decide nothing.
-* The file that a session went on from is never written to by that session.
 * Files hold tensors and plain types only, so that reading one runs no code, and their names are
   plain, so that none leads out of its folder (agent/stored/checkpoint_file.py). What the flags in a
   checkpoint may not do is in wrappers/trusted_modules.py.
@@ -35,23 +36,15 @@ from typing import Any
 
 import torch
 
-from ritornello.agent.stored.checkpoint_file import (
-    DamagedFile,
-    NotFinite,
-    read_tree,
-    write_tree,
-    writing,
-)
+from ritornello.agent.stored.checkpoint_file import DamagedFile, read_tree, write_tree
 from ritornello.agent.stored.checkpoint_folder import (
     BEST,
     LATEST,
     REPLAY_NAME,
     UPDATE_NAME,
-    Sight,
     candidates,
-    inode_of,
     numbered,
-    unused_replay_path,
+    replay_name,
     update_name,
 )
 from ritornello.agent.stored.checkpoint_tree import encode, first_not_finite
@@ -82,17 +75,15 @@ class CheckpointWriter:
         keep_last: int = 3,
         milestone_steps: int = 0,
         start_steps: int = 0,
-        resumed_from: Checkpoint | None = None,
     ) -> None:
         """Prepare the folder; removes what a killed process left half-written.
 
         Args:
           folder: the run's `checkpoints` folder; made if missing. Nobody else writes into it
-            (agent/stored/run_lock.py).
+            (`RunFolder.lock`).
           keep_last: K >= 1, how many regular checkpoints to keep.
           milestone_steps: keep one checkpoint for ever per this many agent steps; 0 for none.
           start_steps: agent steps already done, when a run is resumed.
-          resumed_from: what this session went on from; its file is not written over.
         """
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -100,12 +91,6 @@ class CheckpointWriter:
         self._keep_last = keep_last
         self._milestone_steps = milestone_steps
         self._milestones_done = start_steps // milestone_steps if milestone_steps else 0
-        self._resumed_path: Path | None = None
-        self._resumed_updates = -1
-        # The weights of a new run may be from another's folder, where nothing is written.
-        if resumed_from is not None and resumed_from.path.parent.resolve() == self.folder.resolve():
-            self._resumed_path = resumed_from.path.resolve()
-            self._resumed_updates = resumed_from.updates
         self._drop_replay(of=set(numbered(self.folder, UPDATE_NAME)))
 
     def milestone_due(self, agent_steps: int) -> bool:
@@ -121,9 +106,7 @@ class CheckpointWriter:
         agent_steps: int,
         replay: Mapping[str, Any] | None = None,
     ) -> Path:
-        """Save a checkpoint, make it the latest, and drop the oldest beyond K.
-
-        The replay contents are written first: a checkpoint that exists is complete.
+        """Save a checkpoint unless its update is there, make it the latest, drop those beyond K.
 
         Args:
           state: nested dicts and lists of tensors, arrays and plain types; see `encode`.
@@ -135,53 +118,45 @@ class CheckpointWriter:
           The path of the checkpoint.
 
         Raises:
-          NotFinite: if something other than MAY_BE_NOT_FINITE holds NaN or infinity.
-          DiskFull: if there is no room. Nothing of the attempt is left; a later one may succeed.
-          CheckpointError: if `load` would refuse the state, this session went on from this update
-            or a later one, or the disk refuses. The previous one is intact.
+          CheckpointError: if the disk is full or refuses, or the state is not finite outside of
+            MAY_BE_NOT_FINITE. Nothing of the attempt is left, and the previous one is intact.
         """
         path = self.folder / update_name(updates)
-        if updates <= self._resumed_updates:
-            raise CheckpointError(
-                f"{path} would be written over, and this session went on from update "
-                f"{self._resumed_updates}: expected a save of a later one."
-            )
-        contents = None if replay is None else encode(replay)
-        with writing(path):
-            replay_path = None if contents is None else unused_replay_path(path)
-        tree = encode(
-            {
-                **state,
-                "has_replay": replay is not None,
-                "replay_file": None if replay_path is None else replay_path.name,
-            }
-        )
-        _refuse_what_cannot_be_read(tree)
-        before = inode_of(path)
         try:
-            if replay_path is not None and contents is not None:
-                write_tree(replay_path, contents)
-            faults.at("save.after_replay")
-            write_tree(path, tree, verify=True)
-        except BaseException:
-            # The checkpoint may be in its place already, though the disk does not vouch for its
-            # name: then it needs its contents.
-            if replay_path is not None and inode_of(path) == before:
-                with contextlib.suppress(OSError):  # the first failure is what matters
-                    disk().unlink(replay_path)
-            raise
-        faults.at("save.after_pt")
-        try:
+            if not path.exists():
+                self._write(path, state, replay)
             if self.milestone_due(agent_steps):
                 give_second_name(path, self.folder / f"step_{agent_steps:012d}.pt")
                 self._milestones_done = agent_steps // self._milestone_steps
             write_text(self.folder / LATEST, path.name + "\n")
-            self._drop_old(updates, replay_path)
+            self._drop_old(updates)
         except OSError as error:
             raise CheckpointError(
-                f"{path} is saved, but not {LATEST!r} or its milestone: {error.strerror or error}"
+                f"{path}, {LATEST!r} or a milestone is not saved: {error.strerror or error}"
             ) from error
         return path
+
+    def _write(
+        self, path: Path, state: Mapping[str, Any], replay: Mapping[str, Any] | None
+    ) -> None:
+        """Write the replay contents, and then the state: a checkpoint that exists is complete."""
+        contents = None if replay is None else encode(replay)
+        tree = encode({**state, "has_replay": replay is not None})
+        _refuse_not_finite(tree)
+        replay_path = path.with_suffix(".replay")
+        try:
+            if contents is not None:
+                write_tree(replay_path, contents)
+            faults.at("save.after_replay")
+            write_tree(path, tree, verify=True)
+        except BaseException:
+            # It may be in its place, though the disk does not vouch for its name: then it needs
+            # its contents.
+            with contextlib.suppress(OSError):  # the first failure is what matters
+                if not path.exists():
+                    disk().unlink(replay_path)
+            raise
+        faults.at("save.after_pt")
 
     def save_best(self, state: Mapping[str, Any], *, score: float) -> Path:
         """Save `best.pt` in place of the previous one; it is never dropped and has no replay.
@@ -194,15 +169,8 @@ class CheckpointWriter:
           CheckpointError: as `save`; the previous `best.pt` is intact.
         """
         path = self.folder / BEST
-        tree = encode({**state, "has_replay": False, "replay_file": None, "score": score})
-        _refuse_what_cannot_be_read(tree)
-        with writing(path):
-            if path.resolve() == self._resumed_path:
-                # What this session went on from gets another name.
-                other = self.folder / update_name(self._resumed_updates)
-                if not other.exists():
-                    give_second_name(path, other)
-                self._resumed_path = other.resolve()
+        tree = encode({**state, "has_replay": False, "score": score})
+        _refuse_not_finite(tree)
         write_tree(path, tree, verify=True)
         return path
 
@@ -214,7 +182,7 @@ class CheckpointWriter:
         except CheckpointError:
             return None
 
-    def _drop_old(self, updates: int, replay_path: Path | None) -> None:
+    def _drop_old(self, updates: int) -> None:
         """Drop regular checkpoints beyond K, the newest being `updates`, and stray replay contents.
 
         Those of later updates, which nobody set aside (agent/stored/run_rewind.py), are not ours to
@@ -222,25 +190,22 @@ class CheckpointWriter:
         """
         held = numbered(self.folder, UPDATE_NAME)
         for old in sorted(n for n in held if n <= updates)[: -self._keep_last]:
-            self._drop(held.pop(old))
+            _drop(held.pop(old))
         self._drop_replay(of=set(held))
-        for path in self.folder.glob(f"update_{updates:09d}*.replay"):
-            if path != replay_path and REPLAY_NAME.fullmatch(path.name):
-                self._drop(path)  # of an earlier save of the same update
 
     def _drop_replay(self, of: set[int]) -> None:
         """Remove replay contents of no checkpoint in `of`, such as a failed save leaves."""
-        for path in self.folder.glob("update_*.replay"):
-            match = REPLAY_NAME.fullmatch(path.name)
-            if match and int(match[1]) not in of:
-                self._drop(path)
+        for number_, path in numbered(self.folder, REPLAY_NAME).items():
+            if number_ not in of:
+                _drop(path)
 
-    def _drop(self, path: Path) -> None:
-        """Remove a file that nobody needs; nothing is lost if it stays."""
-        try:
-            disk().unlink(path)
-        except OSError as error:
-            logger.debug("%s cannot be removed and stays: %s", path, error.strerror or error)
+
+def _drop(path: Path) -> None:
+    """Remove a file that nobody needs; nothing is lost if it stays."""
+    try:
+        disk().unlink(path)
+    except OSError as error:
+        logger.debug("%s cannot be removed and stays: %s", path, error.strerror or error)
 
 
 @dataclass(frozen=True)
@@ -250,7 +215,8 @@ class Checkpoint:
     path: Path
     state: dict[str, Any]
     notes: tuple[str, ...] = ()  # what was passed over to find it, and why; for the run's log
-    sight: Sight | None = None  # how it was found; None of one that was not looked for
+    asked: Path | str = ""  # what `load` was asked for
+    first: Path | None = None  # the file that this meant first
 
     @property
     def agent_steps(self) -> int:
@@ -289,16 +255,11 @@ class Checkpoint:
 
     @property
     def replay_path(self) -> Path:
-        """The file with the contents of the buffers, if `state` says that there are any."""
-        name = self.state.get("replay_file")
-        if name is None:  # as earlier versions left it
-            return self.path.with_suffix(".replay")
-        if not isinstance(name, str) or not REPLAY_NAME.fullmatch(name):
-            raise CheckpointError(
-                f"{self.path} names {str(name)[:100]!r} as the file of its replay contents, "
-                "expected update_<number>.replay: --load_replay=False goes on without."
-            )
-        return self.path.with_name(name)
+        """The file with the contents of the buffers, of a milestone as well, if there are any."""
+        is_regular = UPDATE_NAME.fullmatch(self.path.name)
+        return self.path.with_name(
+            f"{self.path.stem}.replay" if is_regular else replay_name(self.updates)
+        )
 
     def check_spec(self, current: EnvSpec) -> None:
         """Raise CheckpointError, with every difference, unless state["env_spec"] fits `current`."""
@@ -327,7 +288,6 @@ def load(url: Path | str) -> Checkpoint:
       CheckpointError: if there is none, none is sound, or it is of another format version.
     """
     paths, notes = candidates(url)
-    sight = Sight(url, paths[0], inode_of(paths[0]))
     for path in paths:
         try:
             state = _read(path)
@@ -337,7 +297,7 @@ def load(url: Path | str) -> Checkpoint:
         if notes:
             notes.append(f"Falling back to {path}.")
             logger.warning("%s", " ".join(notes))
-        return Checkpoint(path, state, tuple(notes), sight)
+        return Checkpoint(path, state, tuple(notes), asked=url, first=paths[0])
     if len(notes) > MAX_SHOWN:
         notes[MAX_SHOWN:] = [f"{len(notes) - MAX_SHOWN} others are no better."]
     raise CheckpointError(" ".join(notes) + f" Nothing sound is left at {url}.")
@@ -384,16 +344,14 @@ def check_run(state: Mapping[str, Any]) -> None:
     number(state, "score", default=None)
 
 
-def _refuse_what_cannot_be_read(tree: Any) -> None:
-    """Raise CheckpointError if no run could go on from this encoded tree: `load` refuses it."""
-    intact = "this state is not saved, and the checkpoint before it is intact."
+def _refuse_not_finite(tree: Any) -> None:
+    """Raise CheckpointError if an encoded tree holds NaN or infinity: `load` refuses it."""
     found = first_not_finite(tree, MAY_BE_NOT_FINITE)
     if found is not None:
-        raise NotFinite(f"{found}, expected finite numbers: {intact}")
-    try:
-        check_run(tree)
-    except StateError as error:
-        raise CheckpointError(f"{error}, which could not be read again: {intact}") from error
+        raise CheckpointError(
+            f"{found}, expected finite numbers: this state is not saved, and the checkpoint before "
+            "it is intact."
+        )
 
 
 def give_second_name(source: Path, target: Path) -> None:

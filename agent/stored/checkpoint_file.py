@@ -5,17 +5,16 @@ What comes in is a tree of agent/stored/checkpoint_tree.py; what goes out is a f
 
 A file may come from a stranger. So before anything is made of it: every entry of the archive must
 be stored as it is (a compressed one could expand without end), checksums must be right (torch
-writes them, but does not look at them), the tree must hold nothing but plain types and be no larger
-than its own description, and no tensor may claim more numbers than it stores.
+writes them, but does not look at them), the tree must hold nothing but plain types, each of them
+once, and no tensor may claim more numbers than it stores.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import pickle
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +27,10 @@ from ritornello.core.errors import CheckpointError, first_line
 from ritornello.core.files import disk
 
 FORMAT_VERSION = 1
-MAX_SHARING = 4  # times that the numbers of a file may be read; a network may share weights
-_PICKLE = "data.pkl"  # the entry that describes the tree; the others are the tensors' numbers
 
 
 class DamagedFile(CheckpointError):
     """The bytes of one file are not what was written, or hold what a run cannot go on from."""
-
-
-class DiskFull(CheckpointError):
-    """There is no room for a checkpoint: nothing has changed, and a later save may succeed."""
-
-
-class NotFinite(CheckpointError):
-    """A state to be saved holds NaN or infinity where only numbers are of use."""
 
 
 def write_tree(path: Path, tree: Mapping[str, Any], *, verify: bool = False) -> None:
@@ -53,36 +42,27 @@ def write_tree(path: Path, tree: Mapping[str, Any], *, verify: bool = False) -> 
       verify: read the new file back, and compare its checksums, before it takes its place.
 
     Raises:
-      DiskFull: if there is no room.
-      CheckpointError: if the disk refuses for another reason. `path` is as it was either way, and
-        nothing is left beside it.
-    """
-    with writing(path), atomic_path(path) as temporary:
-        with disk().open(temporary) as file:
-            torch.save({"format_version": FORMAT_VERSION, "state": tree}, file)
-        if verify:
-            _check_archive(temporary)
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn whatever the disk refuses within the block, which writes `path`, into one kind of error.
-
-    To look at a disk can fail, too, where it is on a network. It costs one save, and not the run.
-
-    Raises:
-      DiskFull: if there is no room.
-      CheckpointError: if the disk refuses for another reason.
+      CheckpointError: if the disk is full or refuses. `path` is as it was then, and nothing is left
+        beside it.
     """
     try:
-        yield
+        with atomic_path(path) as temporary:
+            with disk().open(temporary) as file:
+                torch.save({"format_version": FORMAT_VERSION, "state": tree}, file)
+            if verify:
+                _check_archive(temporary)
     except (OSError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
         cause = _os_error(error)
-        intact = "The checkpoint before it is intact."
         if cause is not None and cause.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _disk_full(path.parent, f"{path.name} could not be written") from error
+            raise CheckpointError(
+                f"the disk is full: {path.name} could not be written in {path.parent.resolve()}. "
+                "Nothing has changed there, and the next save tries again: free some space "
+                "(--keep_checkpoints and --save_replay decide how much is needed)."
+            ) from error
         reason = first_line(error) if cause is None else cause.strerror or str(cause)
-        raise CheckpointError(f"Could not write {path}: {reason}. {intact}") from error
+        raise CheckpointError(
+            f"Could not write {path}: {reason}. The checkpoint before it is intact."
+        ) from error
 
 
 def read_tree(path: Path) -> dict[str, Any]:
@@ -98,7 +78,7 @@ def read_tree(path: Path) -> dict[str, Any]:
             raise FileNotFoundError(path)
         if not path.is_file():  # opening a pipe would wait for somebody to write
             raise ValueError("it is not a file")
-        description_bytes, tensor_bytes = _check_archive(path)
+        _check_archive(path)
         data = torch.load(path, map_location="cpu", weights_only=True)
         if type(data) is not dict or not {"format_version", "state"} <= data.keys():
             raise ValueError("it has no format version and state")
@@ -111,7 +91,7 @@ def read_tree(path: Path) -> dict[str, Any]:
                 f"{FORMAT_VERSION}. Use the commit that wrote it (source.commit in the run's "
                 "run.json)."
             )
-        decoded = decode(data["state"], description_bytes, MAX_SHARING * tensor_bytes)
+        decoded = decode(data["state"])
         if type(decoded) is not dict:
             raise ValueError(f"its state is a {type(decoded).__name__}")
     except FileNotFoundError as error:
@@ -121,7 +101,8 @@ def read_tree(path: Path) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise DamagedFile(
             f"{path} is damaged or not a checkpoint of ours: it holds more than tensors and plain "
-            "types, and is not read. (A model.tar of TorchBeast: python -m agent.torchbeast.)"
+            "types, and is not read. (A model.tar of TorchBeast: "
+            "python -m ritornello.agent.torchbeast.)"
         ) from error
     except Exception as error:  # nobody lists what the bytes of a stranger can make a reader raise
         raise DamagedFile(
@@ -134,25 +115,13 @@ class _OtherVersion(CheckpointError):
     """A sound file of another program."""
 
 
-def _check_archive(path: Path) -> tuple[int, int]:
-    """Check the entries and checksums of an archive.
-
-    Returns:
-      Bytes of the tree's description, and of all the rest.
-
-    Raises:
-      ValueError: if an entry is compressed, or its checksum is wrong.
-      OSError, zipfile.BadZipFile: and what else reading a file may raise.
-    """
+def _check_archive(path: Path) -> None:
+    """Raise ValueError if an entry of an archive is compressed, or its checksum is wrong."""
     with zipfile.ZipFile(path) as archive:
         check_sizes(archive, path)
-        entries = archive.infolist()
         broken = archive.testzip()
     if broken is not None:
         raise ValueError(f"wrong checksum of {broken}")
-    sizes = {entry.filename: entry.file_size for entry in entries}
-    description = sum(size for name, size in sizes.items() if name.endswith(_PICKLE))
-    return description, sum(sizes.values()) - description
 
 
 def check_sizes(archive: zipfile.ZipFile, path: Path) -> None:
@@ -167,14 +136,6 @@ def check_sizes(archive: zipfile.ZipFile, path: Path) -> None:
         or sum(entry.file_size for entry in entries) > path.stat().st_size
     ):
         raise ValueError("its entries would expand to more than it holds")
-
-
-def _disk_full(folder: Path, what: str) -> DiskFull:
-    return DiskFull(
-        f"the disk is full: {what} in {folder.resolve()}. Nothing has changed there, and the next "
-        "save tries again: free some space (--keep_checkpoints and --save_replay decide how much "
-        "is needed)."
-    )
 
 
 def _os_error(error: BaseException) -> OSError | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 from ritornello.core.errors import CheckpointError
 from ritornello.core.project import as_typed
@@ -21,8 +20,7 @@ MAX_SHOWN = 5  # runs or models in a message
 LATEST = "latest"
 BEST = "best.pt"
 UPDATE_NAME = re.compile(r"update_([0-9]{1,18})\.pt")
-# A second save of the same update does not write over the contents that the first one refers to.
-REPLAY_NAME = re.compile(r"update_([0-9]{1,18})(?:_[0-9]{1,9})?\.replay")
+REPLAY_NAME = re.compile(r"update_([0-9]{1,18})\.replay")
 MILESTONE_NAME = re.compile(r"step_([0-9]{1,18})\.pt")
 
 
@@ -31,46 +29,17 @@ def update_name(updates: int) -> str:
     return f"update_{updates:09d}.pt"
 
 
+def replay_name(updates: int) -> str:
+    """Return the name of the replay contents of an update."""
+    return f"update_{updates:09d}.replay"
+
+
 def newest_update(run: Path) -> int:
     """Return the update of the newest regular checkpoint in a run folder; -1 if there is none."""
     try:
         return max(numbered(run / CHECKPOINTS, UPDATE_NAME), default=-1)
     except OSError:  # it has no such folder, or none that can be read
         return -1
-
-
-def unused_replay_path(path: Path) -> Path:
-    """Return a name beside a checkpoint for its replay contents that no file has."""
-    unused, number = path.with_suffix(".replay"), 1
-    while unused.exists():
-        number += 1
-        unused = path.with_name(f"{path.stem}_{number}.replay")
-    return unused
-
-
-def inode_of(path: Path) -> int | None:
-    """Return what tells a file from the one that took its place; None if there is none."""
-    try:
-        return path.stat().st_ino
-    except OSError:
-        return None
-
-
-class Sight(NamedTuple):
-    """What `url` means first at a moment. It is another one once a session has saved there."""
-
-    url: Path | str
-    first: Path | None  # None: nothing
-    inode: int | None  # of `first`: the same update can be saved again
-
-    @classmethod
-    def of(cls, url: Path | str) -> Sight:
-        """Look now."""
-        try:
-            first = resolve(url)[0]
-        except CheckpointError:
-            return cls(url, None, None)
-        return cls(url, first, inode_of(first))
 
 
 def run_of(file: Path) -> Path | None:
@@ -104,10 +73,11 @@ def candidates(url: Path | str) -> tuple[list[Path], list[str]]:
     except OSError as error:  # a name that is too long, a folder that may not be entered
         raise CheckpointError(f"{str(path)[:200]} cannot be read: {error.strerror}.") from error
     if not is_there:
+        near = [*_agents_in(path.parent), *_agents_in(SHIPPED_MODELS)]
         raise CheckpointError(
             f"{url} does not exist. Expected a run folder (results/<run>), its checkpoints "
             "folder, a checkpoint file (.pt), a model folder (models/<name>), or a model on the "
-            f"hub (hf:<owner>/<name>).{_what_is_nearby(path)}"
+            "hub (hf:<owner>/<name>)." + f" There are: {_listed(near)}." * bool(near)
         )
     notes: list[str] = []
     found = [
@@ -116,14 +86,12 @@ def candidates(url: Path | str) -> tuple[list[Path], list[str]]:
         *_newest_first(folder, MILESTONE_NAME),
         *([folder / BEST] if (folder / BEST).is_file() else []),
     ]
+    inside = [] if found else _agents_in(folder)
+    if inside:
+        raise CheckpointError(
+            f"{as_typed(folder)} holds several agents: give one of {_listed(inside)}."
+        )
     if not found:
-        runs = _runs_in(folder) or _runs_in(folder, "*/*")  # those of a sequence lie deeper
-        for what, inside in (("run", runs), ("model", _models_in(folder))):
-            if inside:
-                raise CheckpointError(
-                    f"{as_typed(folder)} holds {what}s, not a {what}: give one of "
-                    f"{', '.join(inside)}."
-                )
         raise CheckpointError(
             f"No checkpoint in {folder}. Expected update_*.pt, step_*.pt or best.pt there: the run "
             "may have ended before its first save (--save_model_period)."
@@ -162,26 +130,16 @@ def _newest_first(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
     return [path for _, path in sorted(numbered(folder, pattern).items(), reverse=True)]
 
 
-def _what_is_nearby(path: Path) -> str:
-    """Return a hint that lists the newest runs beside what is not there, and the models."""
-    models = dict.fromkeys([*_models_in(path.parent), *_models_in(SHIPPED_MODELS)])
-    names = ", ".join([*_runs_in(path.parent), *models])
-    return f" There are: {names}." if names else ""
-
-
-def _runs_in(folder: Path, runs: str = "*") -> list[str]:
-    """Return the newest runs in a folder, the newest first."""
+def _agents_in(folder: Path) -> list[Path]:
+    """Return the newest runs (those of a sequence lie deeper) and models in a folder."""
+    patterns = (f"*/{CHECKPOINTS}", f"*/*/{CHECKPOINTS}", f"*/{MODEL_WEIGHTS}")
     try:
-        found = sorted(folder.glob(f"{runs}/{CHECKPOINTS}"), key=os.path.getmtime)
+        found = [path for pattern in patterns for path in folder.glob(pattern)]
+        found.sort(key=os.path.getmtime, reverse=True)
     except OSError:
         return []
-    return [as_typed(run.parent) for run in reversed(found[-MAX_SHOWN:])]
+    return [path.parent for path in found[:MAX_SHOWN]]
 
 
-def _models_in(folder: Path) -> list[str]:
-    """Return the first models in a folder, by name."""
-    try:
-        files = sorted(folder.glob(f"*/{MODEL_WEIGHTS}"))[:MAX_SHOWN]
-    except OSError:
-        return []
-    return [as_typed(file.parent) for file in files]
+def _listed(agents: list[Path]) -> str:
+    return ", ".join(dict.fromkeys(map(as_typed, agents)))

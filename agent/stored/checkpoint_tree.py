@@ -9,6 +9,7 @@ Next to read: agent/stored/checkpoint_file.py, which writes and reads the files.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -17,7 +18,6 @@ import torch
 
 from ritornello.core.errors import CheckpointError
 
-MAX_DEPTH = 100  # of trees; ours are ten levels deep
 # Of the numbers in a file. torch knows others, which it can read but hardly compute with.
 KNOWN_DTYPES = frozenset({
     torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16,
@@ -28,7 +28,7 @@ _ARRAY, _BYTES = "__ndarray__", "__bytes__"
 _PLAIN = (bool, int, float, str, type(None))
 
 
-def encode(state: Any, where: str = "state", depth: int = 0) -> Any:
+def encode(state: Any, where: str = "state") -> Any:
     """Return `state` as tensors and plain types only.
 
     Tensors are detached and moved to the CPU, but not copied if they are there already: encode
@@ -37,8 +37,6 @@ def encode(state: Any, where: str = "state", depth: int = 0) -> Any:
     Raises:
       CheckpointError: at anything else, naming the place in the tree.
     """
-    if depth > MAX_DEPTH:
-        raise CheckpointError(f"{where[:200]}... is nested more than {MAX_DEPTH} levels deep.")
     # Exact types: a subclass (an enum, numpy's float64) is pickled by reference to code.
     if type(state) in _PLAIN:
         return state
@@ -54,11 +52,11 @@ def encode(state: Any, where: str = "state", depth: int = 0) -> Any:
         return {_BYTES: _array_to_tensor(np.frombuffer(state, np.uint8), where)}
     if isinstance(state, Mapping):
         return {
-            _plain_key(key, where): encode(value, f"{where}[{key!r}]", depth + 1)
+            _plain_key(key, where): encode(value, f"{where}[{key!r}]")
             for key, value in state.items()
         }
     if isinstance(state, (list, tuple)):
-        items = [encode(item, f"{where}[{n}]", depth + 1) for n, item in enumerate(state)]
+        items = [encode(item, f"{where}[{n}]") for n, item in enumerate(state)]
         return tuple(items) if isinstance(state, tuple) else items
     raise CheckpointError(
         f"{where} is a {type(state).__name__}; a checkpoint holds tensors, arrays and plain types "
@@ -66,72 +64,60 @@ def encode(state: Any, where: str = "state", depth: int = 0) -> Any:
     )
 
 
-def decode(data: Any, max_nodes: int = 2**62, max_bytes: int = 2**62) -> Any:
+def decode(data: Any, where: str = "state", met: set[int] | None = None) -> Any:
     """Undo `encode`: arrays and bytes are themselves again.
 
     Args:
       data: from a file that may be anybody's.
-      max_nodes: values that the tree may have. Lists that contain one another can describe a tree
-        of any size in a few bytes; ours take more than a byte of the description for each value.
-      max_bytes: that all tensors together may claim. Many of them can share a few numbers.
+      where: its place in the tree, for messages.
+      met: the dicts and lists met so far. One that comes twice can describe a tree without end in a
+        few bytes.
 
     Raises:
       ValueError: if it is not what `encode` returns.
     """
-    return _Decoder(max_nodes, max_bytes).decode(data, "state", 0)
-
-
-class _Decoder:
-    """One walk through a tree, with a count of what was met."""
-
-    def __init__(self, max_nodes: int, max_bytes: int) -> None:
-        self._nodes_left = max_nodes
-        self._bytes_left = max_bytes
-
-    def decode(self, data: Any, where: str, depth: int) -> Any:
-        self._nodes_left -= 1
-        if self._nodes_left < 0 or depth > MAX_DEPTH:
-            raise ValueError(f"{where[:100]} repeats or contains itself")
-        kind = type(data)
-        if kind in _PLAIN:
-            return data
-        if kind is torch.Tensor:
-            return self._tensor(data, where)
-        if kind is dict:
-            if data.keys() == {_ARRAY}:
-                return self._array(data[_ARRAY], where)
-            if data.keys() == {_BYTES}:
-                return self._array(data[_BYTES], where).tobytes()
-            if not all(type(key) in _PLAIN for key in data):
-                raise ValueError(f"{where} has keys that are neither text nor numbers")
-            return {k: self.decode(v, f"{where}[{k!r}]", depth + 1) for k, v in data.items()}
-        if kind in (list, tuple):
-            items = [self.decode(v, f"{where}[{n}]", depth + 1) for n, v in enumerate(data)]
-            return items if kind is list else tuple(items)
+    kind = type(data)
+    if kind in _PLAIN:
+        return data
+    if kind is torch.Tensor:
+        return _checked(data, where)
+    if kind not in (dict, list, tuple):
         raise ValueError(f"{where} is a {kind.__name__}")
+    met = set() if met is None else met
+    if len(data) and id(data) in met:  # Python has a single empty tuple
+        raise ValueError(f"{where[:100]} repeats or contains itself")
+    met.add(id(data))
+    if kind is not dict:
+        return kind(decode(item, f"{where}[{n}]", met) for n, item in enumerate(data))
+    if data.keys() == {_ARRAY}:
+        return _array(data[_ARRAY], where)
+    if data.keys() == {_BYTES}:
+        return _array(data[_BYTES], where).tobytes()
+    if not all(type(key) in _PLAIN for key in data):
+        raise ValueError(f"{where} has keys that are neither text nor numbers")
+    return {key: decode(value, f"{where}[{key!r}]", met) for key, value in data.items()}
 
-    def _array(self, data: Any, where: str) -> np.ndarray:
-        if type(data) is not torch.Tensor:
-            raise ValueError(f"{where} is a {type(data).__name__} in place of an array")
-        array: np.ndarray = self._tensor(data, where).numpy()
-        return array
 
-    def _tensor(self, tensor: torch.Tensor, where: str) -> torch.Tensor:
-        """Return a tensor from a file if it is one that `encode` could have given."""
-        is_plain = (
-            tensor.layout is torch.strided
-            and tensor.device.type == "cpu"
-            and not tensor.is_quantized
-            and not tensor.requires_grad
-        )
-        if tensor.dtype not in KNOWN_DTYPES:
-            raise ValueError(f"{where} holds numbers of the kind {tensor.dtype}")
-        if not is_plain or not _is_whole(tensor):
-            raise ValueError(f"{where} is a tensor that does not hold just its own numbers")
-        self._bytes_left -= tensor.numel() * tensor.element_size()
-        if self._bytes_left < 0:
-            raise ValueError(f"{where} is one of many tensors with the same numbers")
-        return tensor
+def _array(data: Any, where: str) -> np.ndarray:
+    if type(data) is not torch.Tensor:
+        raise ValueError(f"{where} is a {type(data).__name__} in place of an array")
+    array: np.ndarray = _checked(data, where).numpy()
+    return array
+
+
+def _checked(tensor: torch.Tensor, where: str) -> torch.Tensor:
+    """Return a tensor from a file if it is one that `encode` could have given."""
+    is_plain = (
+        tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and not tensor.is_quantized
+        and not tensor.requires_grad
+    )
+    if tensor.dtype not in KNOWN_DTYPES:
+        raise ValueError(f"{where} holds numbers of the kind {tensor.dtype}")
+    if not is_plain or not _is_whole(tensor):
+        raise ValueError(f"{where} is a tensor that does not hold just its own numbers")
+    return tensor
 
 
 def first_not_finite(tree: Any, but: Collection[str] = (), where: str = "state") -> str | None:
@@ -172,27 +158,13 @@ def _is_whole(tensor: torch.Tensor) -> bool:
 
 
 def _array_to_tensor(array: np.ndarray, where: str) -> torch.Tensor:
-    if not array.flags.c_contiguous:
-        array = array.copy()
-    elif not array.flags.writeable:
-        array = np.asarray(_PresentedAsWritable(array))
+    """Return a tensor over the memory of an array; gigabytes of replay are not copied."""
     try:
-        return torch.from_numpy(array)
+        with warnings.catch_warnings():  # that read-only memory could be written to: it is not
+            warnings.simplefilter("ignore")
+            return torch.from_numpy(np.asarray(array, order="C"))
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{where} is an array of {array.dtype}, not of numbers.") from error
-
-
-class _PresentedAsWritable:
-    """Read-only memory, presented as writable by NumPy's array interface.
-
-    torch warns about tensors over read-only memory, because they can be written to. These are only
-    read, and copying them instead would take a second set of gigabytes for the replay contents.
-    """
-
-    def __init__(self, array: np.ndarray) -> None:
-        self._array = array  # owns the memory, which must outlive the tensor
-        address, _ = array.__array_interface__["data"]
-        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
 
 
 def _plain_key(key: Any, where: str) -> Any:

@@ -9,7 +9,6 @@ optional (extra hub) and imported only here.
 from __future__ import annotations
 
 import importlib
-import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,17 +17,15 @@ from typing import Any
 
 from ritornello.agent.stored.model_file import FACTS, WEIGHTS
 from ritornello.core.errors import CheckpointError, ConfigError, first_line
-from ritornello.core.plain_data import shown, shown_text
+from ritornello.core.plain_data import shown_text
 from ritornello.core.project import install_extra
 from ritornello.core.run_layout import FLAGS
 
 PREFIX = "hf:"
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 NAME = re.compile(rf"(?P<repository>{_PART}/{_PART})(?:@(?P<revision>{_PART}))?")
-TIMEOUT_S = 30.0  # for what the hub says about a repository
-MAX_BYTES = {WEIGHTS: 2_000_000_000, FLAGS: 10_000_000, FACTS: 10_000_000}
-
-log = logging.getLogger(__name__)
+TIMEOUT_S = 30.0  # for what the hub says about a file
+FILES = (WEIGHTS, FLAGS, FACTS)
 
 
 @dataclass(frozen=True)
@@ -65,42 +62,29 @@ def is_on_hub(url: str) -> bool:
 
 
 def fetch(repository: Repository) -> Path:
-    """Return the folder, in the client's cache, with the three files of a model.
+    """Return the folder, in the client's cache, with the three files of a model, of one commit.
+
+    Where the hub does not answer, the client takes what it has fetched before.
 
     Raises:
       ConfigError: if the client is not installed.
-      CheckpointError: if there is no such model, it is too large, or neither the hub nor the cache
-        has it.
+      CheckpointError: if there is no such model, or neither the hub nor the cache has it.
     """
     hub = _client()
-    commit = None  # unless the hub can be asked
     try:
-        commit = _commit_of(hub, repository)
-    except CheckpointError:
-        raise
-    except Exception as error:  # of the client, of the network below it, of the system
-        log.warning(
-            "the hub cannot be asked (%s): using what was fetched before", first_line(error)
-        )
-    try:
-        folder = Path(
+        return Path(
             hub.snapshot_download(
                 repository.name,
-                # Not the commit: by this name the client finds it when the hub is silent.
                 revision=repository.revision,
-                allow_patterns=list(MAX_BYTES),
-                local_files_only=commit is None,
+                allow_patterns=list(FILES),
+                etag_timeout=TIMEOUT_S,
             )
         )
-    except Exception as error:
-        tried = "was not fetched" if commit else "is not in the cache of the hub's client"
+    except Exception as error:  # of the client, of the network below it, of the system
         raise CheckpointError(
-            f"{repository.name} {tried}: {first_line(error)}. Try again when the hub can be "
-            "reached."
+            f"{repository.name} was not fetched: {first_line(error)}. Expected a model that is on "
+            "the hub, for whom is logged in (hf auth login), and a hub that answers."
         ) from error
-    if commit not in (None, folder.name):
-        raise CheckpointError(f"{repository.name} was changed while it was fetched. Try again.")
-    return folder
 
 
 def push(folder: Path, names: Sequence[str], repository: Repository, *, private: bool) -> str:
@@ -138,39 +122,9 @@ def push(folder: Path, names: Sequence[str], repository: Repository, *, private:
     return shown_text(str(getattr(made, "repo_url", "") or repository.name), 300)
 
 
-def _commit_of(hub: Any, repository: Repository) -> str:
-    """Return the commit that a revision means, when its files are there and not too large."""
-    errors = hub.errors
-    try:
-        info = hub.HfApi().model_info(
-            repository.name, revision=repository.revision, timeout=TIMEOUT_S, files_metadata=True
-        )
-    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
-        version = f" of version {repository.revision}" if repository.revision else ""
-        raise CheckpointError(
-            f"the hub has no model {repository.name}{version}, or not for whom is logged in "
-            "(hf auth login)."
-        ) from error
-    sizes = {str(file.rfilename): file.size for file in info.siblings or ()}
-    missing = [name for name in MAX_BYTES if name not in sizes]
-    if missing:
-        raise CheckpointError(
-            f"{repository.name} on the hub has no {' and no '.join(missing)}: expected a model "
-            "folder that python -m agent.export has made."
-        )
-    for name, limit in MAX_BYTES.items():
-        size = sizes[name]
-        if not isinstance(size, int) or size > limit:
-            raise CheckpointError(
-                f"{name} of {repository.name} has {shown(size)} bytes, expected at most {limit:,}."
-            )
-    return str(info.sha)
-
-
 def _client() -> Any:
     try:
         hub = importlib.import_module("huggingface_hub")
-        importlib.import_module("huggingface_hub.errors")
     except ImportError as error:
         raise ConfigError(
             f"models on the hub need a package that is not installed: {install_extra('hub')}"

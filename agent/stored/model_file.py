@@ -11,8 +11,8 @@ too. What a stranger's folder cannot do is run code, name a module to import (an
 module:Id is refused, see wrappers/trusted_modules.py), have anything written, or bring weights that
 are not finite; its flags are checked like flags that are typed.
 
-A folder that holds a model already is not written into: the new one is made whole beside it and
-takes its place by two renames, so that whoever is killed has lost neither.
+Each file is replaced at once, the facts last: who is killed between two of them leaves a folder
+whose checksum is wrong, and never one model's weights with another one's flags.
 
 What is read comes back as a `Checkpoint` (agent/stored/checkpoint.py) that holds weights, but no
 optimiser, no counters of games and no replay. `agent/export.py` makes such a folder.
@@ -20,12 +20,10 @@ optimiser, no counters of games and no replay. `agent/export.py` makes such a fo
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +41,7 @@ from ritornello.agent.stored.checkpoint_folder import (
     run_of,
 )
 from ritornello.agent.stored.checkpoint_tree import KNOWN_DTYPES, first_not_finite
-from ritornello.core.atomic_file import atomic_path, write_json
+from ritornello.core.atomic_file import as_json, atomic_path, remove_temporaries
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.core.project import PROJECT_ROOT
@@ -67,6 +65,7 @@ class ShippedModel(Checkpoint):
     """
 
     label: str = ""  # name for what is made with it; "": that of its folder
+    facts: dict[str, Any] = field(default_factory=dict)  # content of model.json
 
 
 def folder_of(checkpoint: Checkpoint, results: Path | str) -> Path:
@@ -125,94 +124,8 @@ def save_model(
       facts: JSON types; must have what `load_model` needs: env_spec, agent_steps and updates.
 
     Raises:
-      ConfigError: if the folder belongs to a run, or cannot be written; a model that was there is
-        as it was then.
+      ConfigError: if the folder belongs to a run, or cannot be written.
     """
-    try:
-        _check_is_of_no_run(folder)
-        _write_model(folder, weights, flags, facts)
-    except OSError as error:
-        raise ConfigError(f"Cannot write the model folder {folder}: {error}.") from error
-
-
-def repair(folder: Path) -> None:
-    """Complete what a process that was killed in `save_model` has left half done.
-
-    Raises:
-      OSError: if it cannot be done.
-    """
-    new, old = _beside(folder)
-    if os.path.lexists(old) and not os.path.lexists(folder):
-        os.replace(old, folder)
-    for path in sorted(old.iterdir()) if old.is_dir() else ():
-        # What the replaced folder held besides its model belongs to the new one, too.
-        if path.name not in (WEIGHTS, FLAGS, FACTS) and not os.path.lexists(folder / path.name):
-            os.replace(path, folder / path.name)
-    for path in (new, old):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def _beside(folder: Path) -> list[Path]:
-    """Return the names that a new and a replaced model have for a moment."""
-    return [folder.with_name(f".{folder.name}.{which}-model") for which in ("new", "old")]
-
-
-def _check_is_of_no_run(folder: Path) -> None:
-    """Raise ConfigError if a folder is that of a run or of its checkpoints.
-
-    A model in there would be taken for what the run is resumed from, or replace its flags.
-    """
-    names = sorted(os.listdir(folder)) if folder.is_dir() else []
-    of_run = [
-        name
-        for name in names
-        if name in (LATEST, RECORDS)
-        or UPDATE_NAME.fullmatch(name)
-        or MILESTONE_NAME.fullmatch(name)
-        or (name == FLAGS and not _holds_model(folder))
-    ]
-    if of_run:
-        raise ConfigError(
-            f"{folder} holds {of_run[0]}, so it is the folder of a run or of its checkpoints, and "
-            "a model there would be taken for the run: give another folder."
-        )
-
-
-def _write_model(
-    folder: Path,
-    weights: Mapping[str, torch.Tensor],
-    flags: Mapping[str, Any],
-    facts: Mapping[str, Any],
-) -> None:
-    """Write a model folder; one that holds a model is replaced as a whole, by two renames."""
-    home = Path(os.path.realpath(folder))  # of a link, what it leads to is replaced
-    if not home.name:
-        raise OSError("expected a folder that has a name")
-    repair(home)
-    if home.exists() and not _holds_model(home):  # it may be a place that has a fixed name
-        _write_files(home, weights, flags, facts)
-        return
-    new, old = _beside(home)
-    try:
-        _write_files(new, weights, flags, facts)
-        if home.exists():
-            shutil.copymode(home, new)
-            os.replace(home, old)
-        os.replace(new, home)
-    finally:
-        with contextlib.suppress(OSError):  # what went wrong first is what the caller must hear
-            repair(home)
-
-
-def _write_files(
-    folder: Path,
-    weights: Mapping[str, torch.Tensor],
-    flags: Mapping[str, Any],
-    facts: Mapping[str, Any],
-) -> None:
     # Weights may lie in memory as NHWC, and two of them in one place; the file has one order, and
     # each by itself.
     content = tensors_to_bytes(
@@ -222,12 +135,36 @@ def _write_files(
         }
     )
     kept = {name: value for name, value in flags.items() if name not in FLAGS_OF_THE_MACHINE}
-    folder.mkdir(parents=True, exist_ok=True)
-    with atomic_path(folder / WEIGHTS) as temporary:
-        temporary.write_bytes(content)
-    write_json(folder / FLAGS, kept)
-    sha256 = hashlib.sha256(content).hexdigest()
-    write_json(folder / FACTS, {"format_version": FORMAT_VERSION, **facts, "sha256": sha256})
+    about = {**facts, "sha256": hashlib.sha256(content).hexdigest()}
+    try:
+        _check_is_of_no_run(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_temporaries(folder)
+        with (  # all are written before one takes its place, the innermost first
+            atomic_path(folder / FACTS) as facts_file,
+            atomic_path(folder / FLAGS) as flags_file,
+            atomic_path(folder / WEIGHTS) as weights_file,
+        ):
+            weights_file.write_bytes(content)
+            flags_file.write_text(as_json(kept), "utf-8")
+            facts_file.write_text(as_json({"format_version": FORMAT_VERSION, **about}), "utf-8")
+    except OSError as error:
+        raise ConfigError(f"Cannot write the model folder {folder}: {error}.") from error
+
+
+def _check_is_of_no_run(folder: Path) -> None:
+    """Raise ConfigError if a folder is that of a run or of its checkpoints.
+
+    A model in there would be taken for what the run is resumed from, or replace its flags.
+    """
+    for name in sorted(os.listdir(folder)) if folder.is_dir() else []:
+        is_checkpoint = UPDATE_NAME.fullmatch(name) or MILESTONE_NAME.fullmatch(name)
+        is_of_run = name in (LATEST, RECORDS) or (name == FLAGS and not _holds_model(folder))
+        if is_checkpoint or is_of_run:
+            raise ConfigError(
+                f"{folder} holds {name}, so it is the folder of a run or of its checkpoints, and "
+                "a model there would be taken for the run: give another folder."
+            )
 
 
 def load_model(folder: Path, label: str = "") -> ShippedModel:
@@ -245,7 +182,7 @@ def load_model(folder: Path, label: str = "") -> ShippedModel:
     if missing:
         raise CheckpointError(
             f"{folder} has no {' and no '.join(missing)}. A model folder holds {WEIGHTS}, {FLAGS} "
-            f"and {FACTS}: fetch it whole, or make it again with python -m agent.export."
+            f"and {FACTS}: fetch it whole, or make it again with python -m ritornello.agent.export."
         )
     facts, flags = _read_json(folder / FACTS), _read_json(folder / FLAGS)
     version = facts.get("format_version")
@@ -265,7 +202,7 @@ def load_model(folder: Path, label: str = "") -> ShippedModel:
         ) from error
     weights = _read_weights(folder / WEIGHTS, sha256)
     state = {"flags": flags, "env_spec": env_spec, "learner": {"model": weights}, "tally": tally}
-    return ShippedModel(folder / WEIGHTS, state, label=label)
+    return ShippedModel(folder / WEIGHTS, state, label=label, facts=facts)
 
 
 def check_weights(checkpoint: Checkpoint, model: torch.nn.Module) -> None:
@@ -309,7 +246,7 @@ def _read_weights(path: Path, sha256: str) -> dict[str, torch.Tensor]:
     except (SafetensorError, KeyError) as error:  # KeyError: of a kind that torch has no name for
         raise CheckpointError(
             f"{path} is as {FACTS} says, but not a safetensors file of ours: {shown(str(error))}. "
-            "Make it again with python -m agent.export."
+            "Make it again with python -m ritornello.agent.export."
         ) from error
     strange = [name for name, tensor in weights.items() if tensor.dtype not in KNOWN_DTYPES]
     if strange:

@@ -32,10 +32,19 @@ import psutil
 
 from ritornello.core.atomic_file import write_json
 from ritornello.core.errors import ConfigError
+from ritornello.core.file_lock import FileLock
 from ritornello.core.files import disk
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.core.project import PROJECT_ROOT
-from ritornello.core.run_layout import CHECKPOINTS, FLAGS, LOG, RECORDS, SESSIONS, STATUS, SUMMARY
+from ritornello.core.run_layout import (
+    CHECKPOINTS,
+    FLAGS,
+    LOCK,
+    LOG,
+    RECORDS,
+    SESSIONS,
+    SUMMARY,
+)
 from ritornello.core.saved_state import StateError, item, items
 from ritornello.core.spec import game_name
 from ritornello.core.version import VERSION
@@ -61,12 +70,6 @@ class RunFolder:
         self.metrics_file = self.path / RECORDS
         self.log_file = self.path / LOG
         self.summary_file = self.path / SUMMARY
-
-    @property
-    def session_files(self) -> tuple[Path, ...]:
-        """The small files that each session writes anew or appends to, journals apart."""
-        own = (self.flags_file, self.run_file, self.log_file, self.summary_file)
-        return (*own, self.path / "training_summary.txt", self.path / STATUS)
 
     @classmethod
     def create(
@@ -97,6 +100,28 @@ class RunFolder:
         except OSError as error:
             raise ConfigError(f"Cannot write into {folder.path}: {error.strerror}.") from error
         return folder
+
+    def lock(self, wait_s: float = 0.0) -> FileLock:
+        """Take the right to write into the folder, before anything in it is touched.
+
+        Args:
+          wait_s: how long to wait for another session to end. A program that has just killed one
+            may give it a moment.
+
+        Returns:
+          The lock, to be released.
+
+        Raises:
+          ConfigError: if another session has it, or the folder cannot be written to.
+        """
+        lock = FileLock(self.path / LOCK)
+        if not lock.wait(wait_s):
+            raise ConfigError(
+                f"{self.path} belongs to {lock.holder()}: expected a run folder in which nobody "
+                "trains. Stop that process (Ctrl-C, or kill with its number) and try again, or go "
+                "on in a folder of its own with --new_run_folder=True."
+            )
+        return lock
 
     def write_flags(self, flags: Mapping[str, Any]) -> None:
         """Write flags.json: plain JSON types only."""

@@ -8,27 +8,25 @@ moved to names that nothing reads, so that no later session can fall back into i
     <run>/checkpoints/cut_20261122-134500/*.pt         checkpoints of later updates
     <run>/best_evaluated.20261122-134500.cut           the best model, if it is of later updates
 
-The caller holds the lock of the folder (agent/stored/run_lock.py).
+The caller holds the lock of the folder (`RunFolder.lock`).
 """
 
 from __future__ import annotations
 
-import logging
 import math
-import os
 from datetime import datetime
 from pathlib import Path
 
 from ritornello.agent.stored.best_evaluated import set_later_aside
-from ritornello.agent.stored.checkpoint import Checkpoint, give_second_name
-from ritornello.agent.stored.checkpoint_file import read_tree
+from ritornello.agent.stored.checkpoint import Checkpoint, give_second_name, load
 from ritornello.agent.stored.checkpoint_folder import (
     BEST,
     LATEST,
     MILESTONE_NAME,
     REPLAY_NAME,
     UPDATE_NAME,
-    Sight,
+    candidates,
+    numbered,
     run_of,
     update_name,
 )
@@ -38,9 +36,6 @@ from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.files import disk
 from ritornello.core.saved_state import whole
 from ritornello.metrics.rewind import Cut, Point, rewind
-from ritornello.metrics.run_files import is_regular, set_aside
-
-log = logging.getLogger(__name__)
 
 CUT_FOLDER = "cut_{:%Y%m%d-%H%M%S}"
 
@@ -55,33 +50,19 @@ def check_not_saved_since(checkpoint: Checkpoint) -> None:
     Raises:
       ConfigError: if it is not; nothing is touched then.
     """
-    seen = checkpoint.sight
-    if seen is None or (Sight.of(seen.url) == seen and checkpoint.path.is_file()):
+    if checkpoint.first is None:
+        return  # nobody looked for it
+    try:
+        first = candidates(checkpoint.asked)[0][0]
+    except CheckpointError:
+        first = None
+    if first == checkpoint.first and checkpoint.path.is_file():
         return
     raise ConfigError(
         f"{run_of(checkpoint.path) or checkpoint.path.parent} was saved to by another session "
         f"while this one started: it has read {checkpoint.path.name}, which is no longer what "
         "there is to go on from. Nothing was changed. Give the same command again."
     )
-
-
-def make_way(folder: RunFolder, now: datetime | None = None) -> RunFolder:
-    """Rename what has the name of a file that a session writes, but is none; return the folder.
-
-    This comes before the log is opened, so it is said wherever messages go at that moment.
-
-    Raises:
-      ConfigError: if the folder cannot be written to.
-    """
-    at = now or datetime.now()
-    try:
-        for path in folder.session_files:
-            if os.path.lexists(path) and not is_regular(path):
-                aside = set_aside(path, at)
-                log.warning("%s is no file that can be written: it is %s now", path, aside.name)
-    except OSError as error:
-        raise _cannot(folder, error) from error
-    return folder
 
 
 def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = None) -> list[str]:
@@ -118,7 +99,11 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
         cuts = rewind(folder.path, point, at)
         best = set_later_aside(folder.path, updates, at)
     except OSError as error:
-        raise _cannot(folder, error) from error
+        raise ConfigError(
+            f"cannot take {folder.path} back to its checkpoint: {error.strerror or error} "
+            f"({error.filename}). Expected a folder that you may write to, with some room; "
+            "--new_run_folder=True goes on elsewhere."
+        ) from error
     notes = _described(cuts, moved, updates)
     if best is not None:
         notes.append(f"the best model of the evaluations is of a later update: it is {best} now")
@@ -128,8 +113,8 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
 def _set_later_aside(checkpoint: Checkpoint, at: datetime) -> list[Path]:
     """Move checkpoints of later updates out of the way; return where they are now."""
     folder = checkpoint.path.parent
-    later = sorted(path for path in folder.iterdir() if _is_later(path, checkpoint))
-    _name_as_latest(checkpoint, at)
+    later = _later(checkpoint)
+    _name_as_latest(checkpoint)
     if not later:
         return []
     aside = create_exclusively(folder, CUT_FOLDER.format(at))
@@ -138,24 +123,27 @@ def _set_later_aside(checkpoint: Checkpoint, at: datetime) -> list[Path]:
     return [aside / path.name for path in later]
 
 
-def _is_later(path: Path, checkpoint: Checkpoint) -> bool:
-    if path == checkpoint.path or not path.is_file():
-        return False
-    for pattern in (UPDATE_NAME, REPLAY_NAME, MILESTONE_NAME):
-        match = pattern.fullmatch(path.name)
-        if match:
-            is_of_steps = pattern is MILESTONE_NAME
-            return int(match[1]) > (checkpoint.agent_steps if is_of_steps else checkpoint.updates)
-    if path.name != BEST:
-        return False
+def _later(checkpoint: Checkpoint) -> list[Path]:
+    """Return the checkpoints of later updates in the folder, with what belongs to them."""
+    folder, updates = checkpoint.path.parent, checkpoint.updates
+    later = [
+        path
+        for pattern, most in (
+            (UPDATE_NAME, updates),
+            (REPLAY_NAME, updates),
+            (MILESTONE_NAME, checkpoint.agent_steps),
+        )
+        for number, path in numbered(folder, pattern).items()
+        if number > most and path != checkpoint.path
+    ]
     try:
-        of_best = read_tree(path)["tally"]["updates"]
-    except (CheckpointError, LookupError, TypeError):  # damaged, or of another version
-        return False  # nothing can be gone on from it, so it is in nobody's way
-    return type(of_best) is int and of_best > checkpoint.updates
+        is_later = load(folder / BEST).updates > updates
+    except CheckpointError:  # there is none, or nothing can be gone on from it
+        is_later = False
+    return sorted([*later, *([folder / BEST] if is_later else [])])
 
 
-def _name_as_latest(checkpoint: Checkpoint, at: datetime) -> None:
+def _name_as_latest(checkpoint: Checkpoint) -> None:
     """Make `latest` name the checkpoint; a milestone or `best.pt` gets a regular name besides."""
     folder = checkpoint.path.parent
     checkpoint.path.stat()  # raises OSError if it is gone: `latest` would name nothing
@@ -164,11 +152,7 @@ def _name_as_latest(checkpoint: Checkpoint, at: datetime) -> None:
         name = update_name(checkpoint.updates)
         if not (folder / name).exists():
             give_second_name(checkpoint.path, folder / name)
-    pointer = folder / LATEST
-    if pointer.is_dir() and not pointer.is_symlink():
-        set_aside(pointer, at)  # no file can take the place of a folder
-    if not is_regular(pointer) or pointer.read_bytes() != f"{name}\n".encode():
-        write_text(pointer, f"{name}\n")
+    write_text(folder / LATEST, f"{name}\n")
 
 
 def _described(cuts: list[Cut], moved: list[Path], updates: int) -> list[str]:
@@ -191,11 +175,3 @@ def _described(cuts: list[Cut], moved: list[Path], updates: int) -> list[str]:
             "nothing reads them, so remove them when you like"
         )
     return notes
-
-
-def _cannot(folder: RunFolder, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"cannot take {folder.path} back to its checkpoint: {error.strerror or error} "
-        f"({error.filename}). Expected a folder that you may write to, with some room; "
-        "--new_run_folder=True goes on elsewhere."
-    )

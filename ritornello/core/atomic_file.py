@@ -51,7 +51,12 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Write a mapping as indented JSON, atomically (see `atomic_path`)."""
-    write_text(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, as_json(data))
+
+
+def as_json(data: Mapping[str, Any]) -> str:
+    """Return a mapping as the indented JSON of our files."""
+    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
 
 def remove_temporaries(folder: Path) -> list[Path]:

@@ -49,6 +49,12 @@ class FileLock:
         self.path = path
         self._file = -1
 
+    def __enter__(self) -> FileLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
     @property
     def descriptor(self) -> int:
         """The open file, for `pass_fds` of a child that is to hold the lock too; -1: not held."""

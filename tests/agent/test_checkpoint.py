@@ -149,20 +149,6 @@ def test_a_write_that_fails_in_the_middle_says_so_in_words_and_leaves_nothing(
             assert names(tmp_path, ".*") == [], "a temporary file is left"
 
 
-def test_what_could_not_be_read_again_is_not_saved(tmp_path: Path) -> None:
-    """The words name the place, and the checkpoint before it is the newest."""
-    writer = save_several(tmp_path, [1])
-    writer.save_best(state_at(1), score=1.0)
-    before = names(tmp_path)
-    unknown = state_at(2, tally={"updates": 2, "agent_steps": -1})
-    with pytest.raises(CheckpointError, match=r"\['agent_steps'\].*got -1, which could not be"):
-        writer.save(unknown, updates=2, agent_steps=2)
-    with pytest.raises(CheckpointError, match="agent_steps"):
-        writer.save_best(unknown, score=2.0)
-    assert names(tmp_path) == before
-    assert load(tmp_path).state["updates"] == 1
-
-
 def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path: Path) -> None:
     (tmp_path / f".update_000000002.pt.4711{atomic_file.TEMPORARY_SUFFIX}").write_bytes(b"half")
     CheckpointWriter(tmp_path)
@@ -233,24 +219,14 @@ def test_a_folder_of_runs_or_of_models_is_told_from_a_run(
         Path(name).mkdir(parents=True)
     for name in ("pong", "seaquest"):
         Path("models", name, "model.safetensors").touch()
-    with pytest.raises(CheckpointError) as told:
+    with pytest.raises(CheckpointError, match=r"holds several agents: give one of results/Pong_1"):
         resolve("results")
-    assert str(told.value) == "results holds runs, not a run: give one of results/Pong_1."
     Path("results/claim/001_queue_seed1/Pong_2/checkpoints").mkdir(parents=True)
     with pytest.raises(CheckpointError, match="give one of results/claim/001_queue_seed1/Pong_2"):
         resolve("results/claim")  # a sequence
-    with pytest.raises(CheckpointError) as told:
-        resolve("models")
-    assert str(told.value) == (
-        "models holds models, not a model: give one of models/pong, models/seaquest."
-    )
-    for missing in ("models/pnog", "pong"):
-        with pytest.raises(
-            CheckpointError, match=r"hf:<owner>/<name>.* There are: models/pong, models/seaquest\.$"
-        ):
+    for missing in ("models/pnog", "results/Pnog_1"):
+        with pytest.raises(CheckpointError, match=r"does not exist.* There are: .*models/seaquest"):
             resolve(missing)
-    with pytest.raises(CheckpointError, match=r"There are: results/Pong_1, models/pong, "):
-        resolve("results/Pnog_1")
 
 
 # --- retention ---------------------------------------------------------------------------------

@@ -16,8 +16,7 @@ import pytest
 import torch
 
 from ritornello.agent.stored import checkpoint_file
-from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
-from ritornello.agent.stored.checkpoint_file import NotFinite
+from ritornello.agent.stored.checkpoint import CheckpointWriter, load
 from ritornello.core.errors import CheckpointError
 from tests.agent.states import replay_with, state_at
 from tests.agent.test_checkpoint import names, save_several
@@ -62,7 +61,9 @@ def test_weights_that_are_not_finite_are_refused_and_nothing_changes(
         ),
         lambda state: writer.save_best(state, score=2.0),
     ):
-        with pytest.raises(NotFinite, match=rf"\['{named}'\] (holds|is) .*before it is intact"):
+        with pytest.raises(
+            CheckpointError, match=rf"\['{named}'\] (holds|is) .*before it is intact"
+        ):
             save({**state_at(2), "learner": learner})
     assert contents(tmp_path) == before
 
@@ -72,9 +73,7 @@ def test_a_checkpoint_that_is_not_finite_is_passed_over_with_the_reason(
 ) -> None:
     save_several(tmp_path, [1])
     with monkeypatch.context() as patch:  # as versions without the check have written it
-        patch.setattr(
-            "ritornello.agent.stored.checkpoint._refuse_what_cannot_be_read", lambda *_: None
-        )
+        patch.setattr("ritornello.agent.stored.checkpoint._refuse_not_finite", lambda *_: None)
         bad = {**state_at(2), "learner": {"model": {"mu": torch.tensor([1.0, NAN])}}}
         CheckpointWriter(tmp_path).save(bad, updates=2, agent_steps=2)
     with caplog.at_level(logging.WARNING):
@@ -140,74 +139,31 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None
 # --- what must not be written over ---------------------------------------------------------------
 
 
-def test_the_file_that_a_session_went_on_from_is_never_written_over(tmp_path: Path) -> None:
-    save_several(tmp_path, [7])
-    before = contents(tmp_path)
-    writer = CheckpointWriter(tmp_path, resumed_from=load(tmp_path))
-    with pytest.raises(CheckpointError, match="update_000000007.pt would be written over"):
-        writer.save(state_at(8), updates=7, agent_steps=700)
-    assert contents(tmp_path) == before
-    writer.save(state_at(8), updates=8, agent_steps=800)
-    assert load(tmp_path).state["updates"] == 8
-
-
-def test_a_best_that_a_session_went_on_from_keeps_a_name_when_another_is_better(
-    tmp_path: Path,
-) -> None:
-    CheckpointWriter(tmp_path).save_best(state_at(5), score=21.0)
-    best = load(tmp_path)
-    assert best.score == 21.0
-    CheckpointWriter(tmp_path, resumed_from=best).save_best(state_at(6), score=22.5)
-    assert load(tmp_path / "best.pt").score == 22.5
-    assert load(tmp_path / "update_000000005.pt").state["updates"] == 5
-
-
-def test_a_second_save_of_an_update_does_not_touch_the_contents_that_the_first_refers_to(
+def test_an_update_is_saved_once_and_its_files_are_not_written_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a crash between its two files would pair weights with the buffers of another save."""
     writer = CheckpointWriter(tmp_path)
 
     def save(n: int, mark: int) -> None:
         writer.save(state_at(n), updates=n, agent_steps=n, replay=replay_with(mark=mark))
 
-    def mark() -> Any:
-        return (load(tmp_path).load_replay() or {}).get("mark")
-
     save(1, 10)
-    write, written = checkpoint_file.write_tree, []
+    save(1, 11)
+    assert (load(tmp_path).load_replay() or {})["mark"] == 10
+    write = checkpoint_file.write_tree
 
     def write_replay_only(path: Path, tree: Any, **options: bool) -> None:
         if path.suffix == ".pt":
-            written.extend(names(tmp_path, "*.replay"))
             raise CheckpointError("the disk is gone")
         write(path, tree, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr("ritornello.agent.stored.checkpoint.write_tree", write_replay_only)
         with pytest.raises(CheckpointError, match="the disk is gone"):
-            save(1, 11)
-    assert written == ["update_000000001.replay", "update_000000001_2.replay"]
-    assert mark() == 10
+            save(2, 20)
     assert names(tmp_path, "*.replay") == ["update_000000001.replay"]
-    save(1, 12)
-    assert mark() == 12
-    assert names(tmp_path, "*.replay") == ["update_000000001_2.replay"]
-    save(1, 13)
-    assert mark() == 13
-    writer.save(state_at(1), updates=1, agent_steps=1)
-    assert load(tmp_path).load_replay() is None
-    assert names(tmp_path, "*.replay") == []
-
-
-@pytest.mark.parametrize("name", ["../victim.replay", "/etc/passwd", "..", "a/b.replay"])
-def test_the_name_of_replay_contents_does_not_lead_elsewhere(tmp_path: Path, name: str) -> None:
-    path = CheckpointWriter(tmp_path).save(
-        state_at(1), updates=1, agent_steps=1, replay=replay_with(a=1)
-    )
-    state = {**load(path).state, "replay_file": name}
-    with pytest.raises(CheckpointError, match="as the file of its replay contents"):
-        Checkpoint(path, state).load_replay()
+    save(2, 21)
+    assert (load(tmp_path).load_replay() or {})["mark"] == 21
 
 
 # --- full disks ----------------------------------------------------------------------------------
@@ -287,13 +243,6 @@ def test_a_tree_that_contains_itself_many_times_is_refused_at_once(tmp_path: Pat
     bomb = pickle.dumps({"format_version": 1, "state": {"tree": endless}}, 2)
     rewritten(path, lambda data: bomb)
     refused(path, "repeats or contains itself")
-
-
-def test_many_tensors_over_the_same_numbers_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "update_000000001.pt"
-    shared = torch.zeros(100_000)
-    torch.save({"format_version": 1, "state": {"all": [shared] * 1000}}, path)
-    refused(path, "many tensors with the same numbers")
 
 
 @pytest.mark.parametrize(

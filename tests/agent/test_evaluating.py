@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
@@ -10,7 +9,6 @@ import threading
 import time
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 
 import psutil
 import pytest
@@ -21,7 +19,7 @@ from ritornello.agent.run import following
 from ritornello.agent.run.evaluating import InTurn
 from ritornello.agent.run.following import MAX_FAILURES, Following
 from ritornello.agent.run.no_evaluation import make_evaluating
-from ritornello.agent.stored.best_evaluated import BEST, keep, mend, set_later_aside
+from ritornello.agent.stored.best_evaluated import BEST, best_score, set_later_aside
 from ritornello.agent.stored.model_file import load_model
 from ritornello.agent.testing import evaluation
 from ritornello.agent.testing.evaluation import (
@@ -98,7 +96,7 @@ def test_the_best_model_is_kept_with_the_very_weights_that_played(tmp_path):
     facts = json.loads((tmp_path / BEST / "model.json").read_text())
     assert facts["games"] == 3
     assert facts["test"]["mean"] == rows[0].mean
-    assert mend(tmp_path) == rows[0].mean
+    assert best_score(tmp_path) == rows[0].mean
     evaluated(tmp_path, order(updates=9, best=1e9))
     assert load_model(tmp_path / BEST).state["tally"]["updates"] == 7
     evaluated(tmp_path, order(updates=9, best=-1e9), seed=2)
@@ -201,41 +199,6 @@ def test_a_link_in_the_place_of_the_films_is_not_followed(tmp_path):
     assert list(elsewhere.iterdir()) == []
 
 
-NEW, OLD = ".best_evaluated.new-model", ".best_evaluated.old-model"
-
-
-@pytest.mark.parametrize("left", [{NEW}, {OLD}, {NEW, OLD}, {BEST, NEW, OLD}, {BEST, OLD}])
-def test_whoever_is_killed_between_the_renames_leaves_what_can_be_mended(tmp_path, left):
-    for name in left:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "model.json").write_text('{"evaluation_score": 1.5}')
-    is_known = left & {BEST, OLD}
-    assert mend(tmp_path) == (1.5 if is_known else None)
-    assert [path.name for path in tmp_path.iterdir()] == ([BEST] if is_known else [])
-
-
-@pytest.mark.parametrize("has_one", [True, False])
-def test_where_the_second_rename_fails_the_best_model_is_in_its_place_again(
-    tmp_path, monkeypatch, has_one
-):
-    facts = {"env_spec": {}, "agent_steps": 1, "updates": 1}
-    if has_one:
-        keep(tmp_path, {"w": torch.zeros(2)}, {"a": 1}, facts, 1.0)
-    real = os.replace
-
-    def replace(source, target):
-        if Path(source).name == NEW:
-            raise OSError(errno.EIO, "Input/output error")
-        real(source, target)
-
-    monkeypatch.setattr(os, "replace", replace)
-    with pytest.raises(ConfigError, match="Input/output error"):
-        keep(tmp_path, {"w": torch.ones(2)}, {"a": 1}, {**facts, "updates": 2}, 2.0)
-    assert [path.name for path in tmp_path.iterdir()] == ([BEST] if has_one else [])
-    monkeypatch.undo()
-    assert mend(tmp_path) == (1.0 if has_one else None)
-
-
 def test_the_best_model_of_later_updates_is_set_aside_with_the_rest(tmp_path):
     at = datetime(2026, 11, 22)
     assert set_later_aside(tmp_path, 5, at) is None
@@ -243,7 +206,7 @@ def test_the_best_model_of_later_updates_is_set_aside_with_the_rest(tmp_path):
     assert set_later_aside(tmp_path, 7, at) is None
     aside = set_later_aside(tmp_path, 6, at)
     assert [path.name for path in tmp_path.iterdir()] == [aside.name]
-    assert mend(tmp_path) is None
+    assert best_score(tmp_path) is None
 
 
 # --- in the trainer's thread ---------------------------------------------------------------------
@@ -306,7 +269,7 @@ def test_a_best_model_that_is_not_kept_is_not_to_be_beaten(tmp_path, monkeypatch
     assert "evaluation/score_best" not in made.values()
     made.look(2, 200, model)
     assert made.values()["evaluation/score_best"] == 90
-    assert mend(tmp_path) == 90
+    assert best_score(tmp_path) == 90
 
 
 def _full(*arguments):
@@ -361,7 +324,7 @@ def test_a_killed_run_has_the_score_to_beat_of_its_checkpoint(tmp_path, monkeypa
     assert set_later_aside(tmp_path, 20, datetime(2026, 11, 22)) is not None
     resumed, _ = in_turn(tmp_path, state, steps=200)
     assert goes_on(resumed) == undisturbed
-    assert mend(tmp_path) == 120
+    assert best_score(tmp_path) == 120
     of_before = {name: part for name, part in state.items() if name != "best"}
     assert in_turn(tmp_path, of_before)[0]._best == 120  # what the folder says
 
@@ -589,7 +552,6 @@ def test_nothing_is_left_behind(follow, trouble):
     followed.fall_due()
     followed.until(lambda: followed.made._life.present()[1] != "starting its interpreter")
     pid = followed.made.rows()[0].pid
-    (followed.folder / NEW).mkdir()
     (followed.folder / "films").mkdir()
     (followed.folder / "films" / ".update_00000001.mp4").write_bytes(b"half")
     followed.made.close()

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ritornello.agent.stored.run_lock import RunLock
+from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core import file_lock
 from ritornello.core.errors import ConfigError
 from ritornello.core.run_layout import LOCK
@@ -50,14 +50,14 @@ def test_a_second_session_is_told_whose_folder_it_is_and_gets_it_when_that_one_d
     with process(programs.hold_the_lock, tmp_path) as (first, pipe):
         assert answer(pipe) == "mine"
         with pytest.raises(ConfigError, match=f"belongs to process {first.pid}") as told:
-            RunLock(tmp_path).acquire()
+            RunFolder(tmp_path).lock()
         assert "--new_run_folder=True" in str(told.value)
         with process(programs.hold_the_lock, tmp_path) as (_, second):
             assert f"belongs to process {first.pid}" in answer(second)
         os.kill(first.pid, signal.SIGKILL)
         first.join(HANGS_S)
         assert json.loads((tmp_path / LOCK).read_text())["pid"] == first.pid  # it could not tidy up
-        with RunLock(tmp_path):
+        with RunFolder(tmp_path).lock():
             assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()
 
 
@@ -68,11 +68,11 @@ def test_a_worker_that_outlives_its_learner_does_not_keep_the_lock(tmp_path: Pat
         try:
             worker.suspend()  # it will not notice that its learner is gone
             with pytest.raises(ConfigError, match=f"belongs to process {learner.pid}"):
-                RunLock(tmp_path).acquire()
+                RunFolder(tmp_path).lock()
             os.kill(learner.pid, signal.SIGKILL)
             learner.join(HANGS_S)
             assert worker.is_running()
-            with RunLock(tmp_path):
+            with RunFolder(tmp_path).lock():
                 pass
         finally:
             worker.kill()
@@ -86,9 +86,9 @@ def test_where_there_are_no_locks_a_run_starts_all_the_same(
 
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
         patch.setattr(file_lock.fcntl, "flock", refuse)
-        with RunLock(tmp_path):
+        with RunFolder(tmp_path).lock():
             pass
     assert "without locks" in caplog.text
     monkeypatch.setattr(file_lock, "fcntl", None)
-    with RunLock(tmp_path):
+    with RunFolder(tmp_path).lock():
         pass

@@ -84,7 +84,6 @@ def save_more(run: RunFolder, *updates: int) -> None:
     ("name", "meanwhile"),
     [
         ("", lambda run: save_more(run, 5000)),
-        ("", lambda run: save_more(run, 20)),  # the same update, of another session
         ("checkpoints", lambda run: taken_back(run, run.checkpoints / "update_000000010.pt")),
         ("checkpoints/update_000000020.pt", lambda run: save_more(run, 5000)),
     ],

@@ -143,8 +143,7 @@ def restored(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
 def written(folder: Path, state: Mapping[str, Any], contents: Mapping[str, Any]) -> Path:
     """Write a state as a stranger can: with right checksums, whatever it holds."""
     path = folder / "update_000000001.pt"
-    more = {"has_replay": True, "replay_file": "update_000000001.replay"}
-    write_tree(path, encode({**more, **state}))
+    write_tree(path, encode({"has_replay": True, **state}))
     write_tree(path.with_suffix(".replay"), encode(contents))
     return path
 

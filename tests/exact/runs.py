@@ -155,7 +155,7 @@ TEXT_FILES = (
 def product(run: Path) -> dict[str, Any]:
     """Return everything that a run produced and that no clock has a part in."""
     checkpoint = load(run)
-    state = {k: v for k, v in checkpoint.state.items() if k not in ("flags", "replay_file")}
+    state = {k: v for k, v in checkpoint.state.items() if k != "flags"}
     state["tally"] = {k: v for k, v in state["tally"].items() if k != "wall_s"}
     return {
         "newest checkpoint": checkpoint.path.name,

@@ -26,7 +26,7 @@ from ritornello.agent.run.resume_checks import check_session
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.agent.stored.run_rewind import make_way, take_back
+from ritornello.agent.stored.run_rewind import take_back
 from ritornello.core import faults, files
 from ritornello.core.errors import WorkerDied
 from ritornello.core.faults import Fault
@@ -267,7 +267,6 @@ class Simulation:
             when = self._world.chance.uniform(0, 2e9)  # the times of files decide nothing
             os.utime(path, (when, when))
         checkpoint = check_session(load(folder.path), self._blueprint(resumes=True))
-        make_way(folder, self._day)
         take_back(folder, checkpoint, self._day)
         self._checker.session_begins(checkpoint, folder.path)
         return folder, checkpoint
