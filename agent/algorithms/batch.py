@@ -15,7 +15,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ritornello.agent.algorithms.stages import note
 from ritornello.agent.distributions import Policy
 from ritornello.agent.models.base import ActorCritic, Heads, Inputs
 from ritornello.core.errors import ShapeError
@@ -156,16 +155,13 @@ class Pass(NamedTuple):
     log_ratio: Tensor  # [T, B], log pi - log mu of it; bounded where actions are numbers
 
 
-def forward(
-    model: ActorCritic, batch: Batch, keep_gradient: Tensor | None = None, whose: str = ""
-) -> Pass:
+def forward(model: ActorCritic, batch: Batch, keep_gradient: Tensor | None = None) -> Pass:
     """Run the model once over all rows.
 
     Args:
       model: the network, on the batch's device.
       batch: T steps of B unrolls.
       keep_gradient: see `ActorCritic.hidden`.
-      whose: " of the target" or so, for messages about numbers that are not finite.
     """
     features = model.torso(batch.obs, batch.task_id)  # [T+1, B, F], its one pass
     hidden, _ = model.hidden(features, batch.inputs(), batch.state, keep_gradient)
@@ -174,11 +170,6 @@ def forward(
     mu = model.distribution.policy(batch.behaviour_params)
     log_pi_action, log_mu_action = pi.log_prob(batch.action), mu.log_prob(batch.action)
     log_ratio = model.distribution.bounded(log_pi_action - log_mu_action)
-    # What acted on a reset row does not matter.
-    acted = batch.behaviour_params.masked_fill(batch.reset_row.unsqueeze(-1), 0)
-    note("ratio", "behaviour_params", acted, is_given=True)
-    note("ratio", f"log_pi{whose}", pi.params)
-    note("value", f"value{whose}", heads.value)
     return Pass(hidden, heads, pi, mu, log_pi_action, log_mu_action, log_ratio)
 
 

@@ -167,7 +167,7 @@ class Impact(Algorithm):
         # Its weights need no gradient, so none is recorded; but only where gradients are on does a
         # model compute in several threads (`ActorCritic.set_threads`).
         with torch.enable_grad():
-            target = forward(self.target.network, batch, whose=" of the target")
+            target = forward(self.target.network, batch)
         # A ratio of 0 makes V-trace cut there: nothing is learned from a reset row, and nothing
         # flows back over it.
         log_rhos = target.log_ratio.masked_fill(~valid, -math.inf)

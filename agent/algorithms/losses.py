@@ -17,7 +17,6 @@ from torch import Tensor
 
 from ritornello.agent.algorithms.batch import REWARD_TRANSFORMS, Batch, Pass
 from ritornello.agent.algorithms.impala_config import ImpalaConfig, VTraceConfig
-from ritornello.agent.algorithms.stages import LARGEST_REWARD, note
 from ritornello.agent.algorithms.vtrace import VTrace, vtrace
 from ritornello.agent.distributions import MAX_LOG_RATIO, NO_IMPLIED_KL, Policy
 from ritornello.agent.models.base import ActorCritic
@@ -63,7 +62,6 @@ def correct(
         )
 
     corrected = with_lambda(config.lambda_)
-    note("value", "value target", corrected.targets)
     if config.advantage_lambda is None:
         return corrected
     return corrected._replace(advantages=with_lambda(config.advantage_lambda).advantages)
@@ -266,11 +264,9 @@ def cloning_terms(
     terms: dict[str, Tensor] = {}
     mask = valid & ~batch.is_online
     if config.policy_cloning_cost:
-        note("ratio", "behaviour_params", batch.behaviour_params, is_given=True)
         cloning = policy_cloning(seen.mu, seen.pi)
         terms["policy_cloning"] = config.policy_cloning_cost * cloning * mask
     if config.value_cloning_cost:
-        note("value", "behaviour_value", batch.behaviour_value, LARGEST_REWARD, is_given=True)
         # Stored in reward units, because the statistics have moved since; compared in today's.
         behaviour_values = model.value_head.normalise(batch.behaviour_value, batch.task_id)
         cloning = value_cloning(values, behaviour_values)

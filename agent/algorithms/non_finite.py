@@ -1,9 +1,8 @@
-"""`find_culprit` names the first quantity that is not finite between a batch and its gradient.
+"""`find_culprit` names what an update could not be made with, because it is not finite.
 
-The learner asks only after a loss or a gradient has turned out not to be finite. The loss is then
-computed once more and notes what it is made of, in the order in which one thing follows from
-another (stages.py), and `find_culprit` walks along until something is wrong: what comes later is
-bad because of it.
+The learner asks only after a loss or a gradient has turned out not to be finite. What the loss was
+given is looked at first, in the order in which it came about; then the terms of the loss, and then
+the gradient.
 
 Next to read: agent/learning/learner.py, which asks; agent/learning/bad_updates.py, which says what
 follows.
@@ -13,23 +12,23 @@ Sizes: T steps, B unrolls.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ritornello.agent.algorithms.base import Algorithm
 from ritornello.agent.algorithms.batch import REWARD_TRANSFORMS, Batch
-from ritornello.agent.algorithms.stages import (
-    LARGEST_OBSERVATION,
-    LARGEST_REWARD,
-    LARGEST_WEIGHT,
-    Stage,
-    recorded,
-)
 from ritornello.agent.models.base import ActorCritic
 from ritornello.core.errors import PlatformError
+
+# The largest that is believed of numbers which an update could not be made with. They are far from
+# what is ever learned from, and near to what overflows float32 (3e38): the gradient of the value
+# has an error times a feature in it, and its norm the square of that.
+LARGEST_REWARD = 1e15  # a discounted sum of a hundred, squared, is 1e34
+LARGEST_OBSERVATION = 1e9  # it is a factor of the error and of the feature
+LARGEST_WEIGHT = 1e5  # four layers of a hundred of them make 1e28 of 1
 
 # What to do, by culprit; of a number that is finite, but too large, where that is something else.
 ADVICE = {
@@ -52,7 +51,6 @@ ADVICE = {
     "--lr.",
     "learner": "Its own log says what was bad, and it keeps the batch.",
 }
-CULPRITS = ("reward", "observation", "weights", "memory", "ratio", "value", "gradient", "learner")
 
 
 class NonFiniteUpdate(PlatformError):
@@ -77,7 +75,7 @@ class NonFiniteUpdate(PlatformError):
 class Culprit:
     """The first quantity that was not finite, or too large."""
 
-    name: str  # one of CULPRITS
+    name: str  # a key of ADVICE
     what: str  # what is wrong with it, and where
     is_finite: bool = False  # it is only too large
     columns: tuple[int, ...] = ()  # unrolls of the batch that hold something that is not finite
@@ -91,90 +89,80 @@ class Culprit:
         )
 
 
-def stages_of(
-    algorithm: Algorithm, model: ActorCritic, batch: Batch, progress: float
-) -> list[Stage]:
-    """Return what a loss is made of: what is given first, then what follows from it.
+@dataclass(frozen=True)
+class Given:
+    """Something that a loss is made of."""
 
-    It computes the loss once more, which moves what a loss may move: restore that afterwards.
+    culprit: str  # a key of ADVICE
+    name: str  # of the tensor
+    tensor: Tensor  # in which nothing may be NaN, infinite or beyond `largest`
+    axes: str = ""  # what its first axes are: "row, unroll", "unroll" or "" for others
+    largest: float = math.inf
+    shown: Tensor | None = None  # what is said of it; None: the tensor itself
+
+
+def _given(algorithm: Algorithm, model: ActorCritic, batch: Batch) -> Iterator[Given]:
+    """Yield what every actor-critic loss is given, in the order in which it came about."""
+    both, config = "row, unroll", algorithm.config
+    reward = REWARD_TRANSFORMS[getattr(config, "reward_transform", "none")](batch.reward)
+    yield Given("reward", "reward", reward, both, LARGEST_REWARD, batch.reward)
+    extras = getattr(model.core, "extras", None)
+    if extras is not None and extras.reward:
+        last_reward = batch.last_reward.masked_fill(batch.first, 0)
+        seen = last_reward.clamp(-1, 1) if extras.clamp_reward else last_reward
+        yield Given("reward", "last_reward", seen, both, LARGEST_REWARD, last_reward)
+    if batch.obs.is_floating_point():
+        yield Given("observation", "obs", batch.obs, both, LARGEST_OBSERVATION)
+    parameters = {name for name, _ in model.named_parameters()}
+    for name, tensor in model.state_dict().items():
+        is_scaled = name.startswith("value_head.")  # by PopArt, as far as its sigma goes
+        largest = LARGEST_WEIGHT if name in parameters and not is_scaled else math.inf
+        yield Given("weights", name, tensor, "", largest)
+    yield Given("memory", "state", batch.state, "unroll")
+    acted = batch.behaviour_params
+    if not getattr(config, "policy_cloning_cost", 0):  # then what acted on a reset row is of no use
+        acted = acted.masked_fill(batch.reset_row.unsqueeze(-1), 0)
+    yield Given("ratio", "behaviour_params", acted, both)
+    if getattr(config, "value_cloning_cost", 0):
+        yield Given("value", "behaviour_value", batch.behaviour_value, both, LARGEST_REWARD)
+
+
+def find_culprit(algorithm: Algorithm, model: ActorCritic, batch: Batch) -> Culprit | None:
+    """Return what was bad first of all that the loss was given, or None if nothing was.
+
+    Something that is not finite goes before something that is only too large.
 
     Args:
       algorithm: whose loss it is.
       model: the network, in its state before the update.
       batch: the batch of the loss.
-      progress: share of the training that is done, as it was told to the loss.
-    """
-    with torch.no_grad(), recorded() as noted:
-        algorithm.loss(model, batch, None, progress)
-    transform = REWARD_TRANSFORMS[getattr(algorithm.config, "reward_transform", "none")]
-    given = [*_given(model, batch, transform(batch.reward)), *(s for s in noted if s.is_given)]
-    given.sort(key=lambda stage: CULPRITS.index(stage.culprit))
-    return [*given, *(stage for stage in noted if not stage.is_given)]
-
-
-def _given(model: ActorCritic, batch: Batch, reward: Tensor) -> Iterator[Stage]:
-    """Yield what every actor-critic loss is given, in the order in which it came about.
-
-    Args:
-      model: the network of the loss.
-      batch: the batch of the loss.
-      reward: [T, B] float32, as it is learned from.
-    """
-    both = "row, unroll"
-    yield Stage("reward", "reward", reward, both, LARGEST_REWARD, True, batch.reward)
-    extras = getattr(model.core, "extras", None)
-    if extras is not None and extras.reward:
-        last_reward = batch.last_reward.masked_fill(batch.first, 0)
-        seen = last_reward.clamp(-1, 1) if extras.clamp_reward else last_reward
-        yield Stage("reward", "last_reward", seen, both, LARGEST_REWARD, True, last_reward)
-    if batch.obs.is_floating_point():
-        yield Stage("observation", "obs", batch.obs, both, LARGEST_OBSERVATION, True)
-    parameters = {name for name, _ in model.named_parameters()}
-    for name, tensor in model.state_dict().items():
-        is_scaled = name.startswith("value_head.")  # by PopArt, as far as its sigma goes
-        largest = LARGEST_WEIGHT if name in parameters and not is_scaled else math.inf
-        yield Stage("weights", name, tensor, "", largest, True)
-    yield Stage("memory", "state", batch.state, "unroll", is_given=True)
-
-
-def find_culprit(stages: Iterable[Stage], batch: Batch) -> Culprit | None:
-    """Return what was bad first, or None if nothing is.
-
-    Something given that is not finite goes before something that is only too large, and both go
-    before what was computed from them.
-
-    Args:
-      stages: in the order of the flow, what is given first.
-      batch: the batch of the stages.
     """
     first: Culprit | None = None
     too_large: Culprit | None = None
     columns: set[int] = set()
-    for stage in stages:
-        if not stage.is_given and (first or too_large):
-            break
-        bad = ~stage.tensor.isfinite()
+    for given in _given(algorithm, model, batch):
+        bad = ~given.tensor.isfinite()
         if bad.any():
-            if stage.is_given and stage.axes:
-                columns |= _columns(bad, stage)
-            first = first or Culprit(stage.culprit, _describe(stage, bad, batch))
+            columns |= _columns(bad, given)
+            first = first or Culprit(given.culprit, _describe(given, bad, batch))
             continue
-        large = stage.tensor.abs() > stage.largest
+        large = given.tensor.abs() > given.largest
         if too_large is None and large.any():
-            text = f"{_describe(stage, large, batch)}, beyond {stage.largest:g}"
-            too_large = Culprit(stage.culprit, text, is_finite=True)
+            text = f"{_describe(given, large, batch)}, beyond {given.largest:g}"
+            too_large = Culprit(given.culprit, text, is_finite=True)
     found = first or too_large
-    if found is None:
-        return None
-    return Culprit(found.name, found.what, found.is_finite, tuple(sorted(columns)))
+    return found and replace(found, columns=tuple(sorted(columns)))
 
 
-def blame_loss(metrics: dict[str, Tensor]) -> Culprit | None:
-    """Return which term of the loss is not finite, though all that it is made of is."""
-    for name, value in metrics.items():
-        if name.startswith("loss/") and name != "loss/total" and not value.isfinite():
+def blame_loss(metrics: Mapping[str, Tensor]) -> Culprit | None:
+    """Return which term of the loss is not finite, though all that it was given is.
+
+    The entropy depends on the policy alone, so it tells bad probabilities from bad values.
+    """
+    for name in ("loss/entropy", "loss/policy_cloning", "loss/value", *metrics):
+        if name in metrics and name.startswith("loss/") and not metrics[name].isfinite():
             is_of_policy = name in ("loss/entropy", "loss/policy_cloning")
-            what = f"{name} is {float(value):g}, though all that it is made of is finite"
+            what = f"{name} is {float(metrics[name]):g}, though all that it was given is finite"
             return Culprit("ratio" if is_of_policy else "value", what)
     return None
 
@@ -191,20 +179,23 @@ def blame_gradient(model: ActorCritic) -> Culprit:
     return Culprit("gradient", f"the norm of the gradient overflows{size}")
 
 
-def _columns(bad: Tensor, stage: Stage) -> set[int]:
-    axis = 1 if stage.axes == "row, unroll" else 0
+def _columns(bad: Tensor, given: Given) -> set[int]:
+    """Return the unrolls of the batch in which something is bad; none where it is a weight."""
+    if not given.axes:
+        return set()
+    axis = 1 if given.axes == "row, unroll" else 0
     return set(torch.nonzero(bad)[:, axis].tolist())
 
 
-def _describe(stage: Stage, bad: Tensor, batch: Batch) -> str:
+def _describe(given: Given, bad: Tensor, batch: Batch) -> str:
     """Say which number is the first that is bad, and where it is from."""
     places = torch.nonzero(bad)
     place = places[0].tolist()
-    shown = stage.tensor if stage.shown is None else stage.shown
-    text = f"{stage.name}{place if place else ''} is {float(shown[tuple(place)]):g}"
-    if stage.axes == "row, unroll":
+    shown = given.tensor if given.shown is None else given.shown
+    text = f"{given.name}{place if place else ''} is {float(shown[tuple(place)]):g}"
+    if given.axes == "row, unroll":
         text += f" (row {place[0]} of {_unroll(place[1], batch)})"
-    elif stage.axes == "unroll":
+    elif given.axes == "unroll":
         text += f" ({_unroll(place[0], batch)})"
     others = len(places) - 1
     if others:

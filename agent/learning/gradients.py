@@ -19,7 +19,6 @@ from ritornello.agent.algorithms.non_finite import (
     blame_gradient,
     blame_loss,
     find_culprit,
-    stages_of,
 )
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.process_group import ProcessGroup
@@ -67,12 +66,9 @@ def error_of(
     algorithm: Algorithm,
     model: ActorCritic,
     update: int,
-    progress: float,
     group: ProcessGroup,
 ) -> NonFiniteUpdate:
     """Return the error of an update that is not finite.
-
-    It computes the loss once more, so what a loss may move has to be restored afterwards.
 
     Args:
       loss: the loss of the own batch.
@@ -80,11 +76,10 @@ def error_of(
       algorithm: what the loss is from.
       model: the network, in its state before the update, with the gradient of the own batch.
       update: number of the update.
-      progress: as it was told to the loss.
       group: sums over learners; each finds out whether its own batch is to blame.
     """
     own, size = group.rank, group.world_size
-    culprit = find_culprit(stages_of(algorithm, model, batch, progress), batch)
+    culprit = find_culprit(algorithm, model, batch)
     # Not by the own loss: through the sums, it is no better than that of the others.
     counts = group.sum_numbers([float(culprit is not None and rank == own) for rank in range(size)])
     bad = [str(rank) for rank, count in enumerate(counts) if count]

@@ -125,7 +125,7 @@ class Learner:
         with self._undone_unless_complete() as undo:
             self._observe(batch)
             loss = self._run(loss_and_gradient, self.algorithm, batch)  # on a GPU, replayed
-            norm = self._finite_norm(loss, batch, progress, undo)
+            norm = self._finite_norm(loss, batch, undo)
             layers = self._layers_if_due()
             faults.at("learner.step")
             torch.nn.utils.clip_grads_with_norm_(
@@ -139,9 +139,7 @@ class Learner:
         self.version += 1
         return metrics if layers is None else metrics | layers.metrics()
 
-    def _finite_norm(
-        self, loss: Loss, batch: Batch, progress: float, undo: Callable[[], None]
-    ) -> Tensor:
+    def _finite_norm(self, loss: Loss, batch: Batch, undo: Callable[[], None]) -> Tensor:
         """Sum the gradient over all learners; return its norm, or raise NonFiniteUpdate.
 
         It is the only wait for the device in a step: a bad gradient must not reach the weights.
@@ -149,9 +147,7 @@ class Learner:
         gradient = Gradient(self._parameters, loss, self.group)
         if not gradient.is_finite:
             undo()  # the search for the culprit starts from the state before the update
-            raise error_of(
-                loss, batch, self.algorithm, self.model, self.version, progress, self.group
-            )
+            raise error_of(loss, batch, self.algorithm, self.model, self.version, self.group)
         gradient.hand_over()
         return gradient.norm
 
