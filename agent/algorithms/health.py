@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from ritornello.agent.algorithms.batch import Batch, Pass
+from ritornello.agent.algorithms.batch import REWARD_TRANSFORMS, Batch, Pass
+from ritornello.agent.algorithms.impala_config import VTraceConfig
 from ritornello.agent.distributions import MAX_LOG_RATIO
 
 
@@ -117,3 +118,61 @@ def value_health(
     if bound < math.inf:
         health["value/share_of_bound"] = (targets * valid).abs().amax() / bound
     return health
+
+
+@torch.no_grad()
+def credit_health(
+    config: VTraceConfig,
+    batch: Batch,
+    valid: Tensor,
+    log_rhos: Tensor,
+    values: Tensor,
+    trust: Tensor | None = None,
+) -> dict[str, Tensor]:
+    """Return how far back a reward is credited, and how much of it the values foresaw.
+
+    The horizon is 1 / (1 - discount * lambda * c), with the mean of V-trace's c = min(c_bar, rho).
+    Foresight is 1 - delta / r over the steps with a reward, where delta = r + discount V' - V. It
+    is 0 if rewards come as a surprise, and 1 if V has risen before them. NaN without a reward.
+
+    Args:
+      config: has the discount, lambda and c_bar.
+      batch: T steps of B unrolls.
+      valid: [T, B] bool, steps that count.
+      log_rhos: [T, B] float32, log importance ratios; -inf where nothing is learned.
+      values: [T+1, B] float32, in reward units.
+      trust: [T, B] bool, states over which corrections flow back; None: all.
+    """
+    c = log_rhos.exp().clamp(max=config.c_bar)
+    if trust is not None:
+        c = c * trust
+    c_mean = (c * valid).sum() / valid.sum().clamp(min=1)
+    rewards = REWARD_TRANSFORMS[config.reward_transform](batch.reward) * valid
+    deltas = rewards + config.discount * ~batch.terminated * values[1:] - values[:-1]
+    return {
+        "vtrace/c_mean": c_mean,
+        "vtrace/horizon_steps": 1 / (1 - config.discount * config.lambda_ * c_mean).clamp(min=1e-6),
+        "value/foresight": 1 - (deltas * rewards.sign()).sum() / rewards.abs().sum(),
+    }
+
+
+def value_to_policy(
+    hidden: Tensor, per_step: Mapping[str, Tensor], weight: Tensor
+) -> dict[str, Tensor]:
+    """Return how strongly the values shape the network, compared with the policy.
+
+    It is the norm of the gradient of the value loss at the hidden units, divided by that of the
+    policy loss there: the two losses share all that lies below. None are returned without a graph.
+
+    Args:
+      hidden: [T+1, B, H], with a gradient.
+      per_step: has the terms "value" and "policy" of the loss, each [T, B].
+      weight: [B], importance weight of each unroll.
+    """
+    if not hidden.requires_grad:
+        return {}
+    value, policy = (
+        torch.autograd.grad((per_step[name] * weight).sum(), hidden, retain_graph=True)[0].norm()
+        for name in ("value", "policy")
+    )
+    return {"grad/value_to_policy": value / policy}

@@ -37,7 +37,12 @@ from torch import Tensor
 from ritornello.agent.algorithms import losses
 from ritornello.agent.algorithms.base import Algorithm, Loss, register_algorithm
 from ritornello.agent.algorithms.batch import Batch, Pass, forward, learnable_rows
-from ritornello.agent.algorithms.health import policy_health, value_health
+from ritornello.agent.algorithms.health import (
+    credit_health,
+    policy_health,
+    value_health,
+    value_to_policy,
+)
 from ritornello.agent.algorithms.impala_config import VTraceConfig
 from ritornello.agent.algorithms.target import TargetNetwork
 from ritornello.agent.algorithms.vtrace import VTrace
@@ -145,6 +150,8 @@ class Impact(Algorithm):
         metrics |= self._figures(seen, by_target.target, log_ratios, advantages, valid)
         metrics["impact/target_age_updates"] = total.new_tensor(float(age))
         metrics |= value_health(valid, seen.heads.value[:-1], corrected.targets, config.value_bound)
+        metrics |= credit_health(config, batch, valid, by_target.log_rhos, seen.heads.value)
+        metrics |= value_to_policy(seen.hidden, per_step, batch.weight)
         metrics |= losses.popart_metrics(model)
         errors = (targets - values.detach()).abs()
         return Loss(total, metrics, errors.masked_fill(~valid, math.nan))

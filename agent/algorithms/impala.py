@@ -20,7 +20,12 @@ import torch
 from ritornello.agent.algorithms import losses
 from ritornello.agent.algorithms.base import Algorithm, Loss, register_algorithm
 from ritornello.agent.algorithms.batch import Batch, forward, learnable_rows
-from ritornello.agent.algorithms.health import policy_health, value_health
+from ritornello.agent.algorithms.health import (
+    credit_health,
+    policy_health,
+    value_health,
+    value_to_policy,
+)
 from ritornello.agent.algorithms.impala_config import ImpalaConfig
 from ritornello.agent.models.base import ActorCritic
 
@@ -84,6 +89,8 @@ class Impala(Algorithm):
             entropy=entropy, trust=trust, buffers=self.buffers,
         )  # fmt: skip
         metrics |= value_health(valid, seen.heads.value[:-1], corrected.targets, config.value_bound)
+        metrics |= credit_health(config, batch, valid, log_rhos, seen.heads.value, trust)
+        metrics |= value_to_policy(seen.hidden, per_step, batch.weight)
         metrics |= losses.popart_metrics(model)
         errors = (targets - values.detach()).abs()
         return Loss(total, metrics, errors.masked_fill(~learned, math.nan))

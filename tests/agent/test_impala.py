@@ -1,11 +1,12 @@
 import copy
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from ritornello.agent.algorithms.health import value_health
+from ritornello.agent.algorithms.health import credit_health, value_health, value_to_policy
 from ritornello.agent.algorithms.impala import Impala
 from ritornello.agent.algorithms.impala_config import ImpalaConfig
 from ritornello.agent.distributions import implied_kl
@@ -294,6 +295,60 @@ def test_targets_are_compared_with_the_most_that_clipped_rewards_can_pay():
     assert bound == pytest.approx(50)
     got = value_health(valid, targets, targets, bound)["value/share_of_bound"]
     assert got.item() == pytest.approx(0.6)
+
+
+def test_foresight_and_horizon_equal_the_plain_loops():
+    batch, rng = make_batch(steps=9), np.random.default_rng(3)
+    shape = batch.reward.shape
+    batch = replace(batch, reward=torch.tensor(rng.integers(-2, 3, shape), dtype=torch.float32))
+    valid, trust = (torch.tensor(rng.random(shape) < 0.8) for _ in range(2))
+    log_rhos = torch.tensor(rng.standard_normal(shape), dtype=torch.float32)
+    values = torch.tensor(rng.standard_normal((shape[0] + 1, shape[1])), dtype=torch.float32)
+    config = ImpalaConfig(reward_transform="abs_one_sign", discount=0.9, lambda_=0.8, c_bar=0.9)
+    surprise = paid = c = 0.0
+    for t, b in np.argwhere(valid.numpy()):
+        reward = batch.reward[t, b].sign().item()
+        following = 0.0 if batch.terminated[t, b] else 0.9 * values[t + 1, b].item()
+        surprise += (reward + following - values[t, b].item()) * reward
+        paid += abs(reward)
+        c += min(0.9, math.exp(log_rhos[t, b])) * bool(trust[t, b]) / valid.sum().item()
+    got = credit_health(config, batch, valid, log_rhos, values, trust)
+    assert got["value/foresight"].item() == pytest.approx(1 - surprise / paid, rel=1e-4)
+    assert got["vtrace/c_mean"].item() == pytest.approx(c, rel=1e-4)
+    assert got["vtrace/horizon_steps"].item() == pytest.approx(1 / (1 - 0.72 * c), rel=1e-4)
+
+
+def test_values_that_rise_before_a_reward_have_foreseen_it():
+    batch = make_batch(steps=4)
+    nothing = torch.zeros_like(batch.reward, dtype=torch.bool)
+    rewards = torch.zeros_like(batch.reward)
+    rewards[2] = 5.0
+    batch = replace(batch, reward=rewards, terminated=nothing)
+    values = torch.zeros(5, batch.size)
+    surprised = credit_health(PLAIN, batch, ~nothing, rewards, values)
+    values[1], values[2] = 4.95, 5.0
+    seen = credit_health(PLAIN, batch, ~nothing, rewards, values)
+    assert surprised["value/foresight"].item() == 0
+    assert seen["value/foresight"].item() == pytest.approx(1)
+    unpaid = credit_health(PLAIN, replace(batch, reward=rewards * 0), ~nothing, rewards, values)
+    assert math.isnan(unpaid["value/foresight"].item())
+
+
+def test_the_share_of_the_values_is_that_of_the_gradients_at_the_hidden_units():
+    hidden = torch.randn(6, 3, 5, requires_grad=True)
+    value, policy = torch.randn(5), torch.randn(5)
+    per_step = {"value": hidden[:-1] @ value, "policy": hidden[:-1] @ policy}
+    got = value_to_policy(hidden, per_step, torch.tensor([1.0, 0.5, 2.0]))
+    share = (value.norm() / policy.norm()).item()
+    assert got["grad/value_to_policy"].item() == pytest.approx(share, rel=1e-5)
+
+    model, batch = sharpened(make_small_model()), make_batch()
+    once, twice = (
+        loss_of(model, batch, value_cost=cost).metrics["grad/value_to_policy"] for cost in (0.5, 1)
+    )
+    assert twice.item() == pytest.approx(2 * once.item(), rel=1e-4)
+    with torch.no_grad():
+        assert "grad/value_to_policy" not in loss_of(model, batch).metrics
 
 
 def recurrent():
