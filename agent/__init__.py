@@ -20,5 +20,5 @@ The rooms, each of which imports only those above it (tests/test_layers.py):
 | `run/` | the life of a run: experience, the loop, saving, reporting, resuming |
 | `session.py` | one invocation of main.py: everything is checked before anything is made |
 
-`export.py` and `torchbeast.py` are programs of their own (`python -m agent.export`).
+`export.py` and `torchbeast.py` are programs of their own (`python -m ritornello.agent.export`).
 """

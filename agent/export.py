@@ -1,6 +1,6 @@
 """Makes a model folder (agent/stored/model_file.py) of a run or of one of its checkpoints.
 
-    python -m agent.export --load_model_url=results/<run> --output=models/pong
+    python -m ritornello.agent.export --load_model_url=results/<run> --output=models/pong
 
 The training facts come from the checkpoint and from the run folder that it lies in; a score is
 among them if the checkpoint was tested before (--op_mode=test). `--card` writes a card for people
@@ -27,60 +27,48 @@ from typing import Any
 from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.agent.stored.hub import Repository, push
-from ritornello.agent.stored.model_file import FACTS, WEIGHTS, save_model
+from ritornello.agent.stored.model_file import FACTS, FLAGS_OF_THE_MACHINE, WEIGHTS, save_model
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.evaluation import FILMS
-from ritornello.agent.testing.model_card import CARD, FILM, model_card, read_scores
+from ritornello.agent.testing.model_card import CARD, FILM, Tested, model_card, read_test
 from ritornello.agent.testing.score_table import TEST_FACTS, report_stem
 from ritornello.core.atomic_file import atomic_path, write_text
 from ritornello.core.command_line import add_switch, printable, reader_may_leave, tell, with_home
 from ritornello.core.errors import ConfigError, PlatformError
-from ritornello.core.plain_data import parse_json, read_text
 from ritornello.core.project import main_command
-from ritornello.core.saved_state import StateError, expect, item, number, whole
 from ritornello.flags.names import named_values
 from ritornello.metrics.run_files import is_regular
 
 # Flags that say where things are, and what one session does; a card is for other machines.
 PLACES = ("results_dir", "run_name", "load_model_url", "flags_file", "live", "console", "sink")
-Note = Callable[[str], None]
 
 
-def _no_note(text: str) -> None:
-    """Take a note that nobody reads."""
-
-
-def export(url: str, output: Path, note: Note = _no_note) -> dict[str, Any]:
+def export(url: str, output: Path) -> dict[str, Any]:
     """Write the model folder `output` of the checkpoint that `url` means; return the facts.
 
     Args:
       url: a run folder (its latest checkpoint), its checkpoints folder, or a checkpoint file.
       output: the model folder, made or written anew.
-      note: is called with what was left out, and why.
 
     Raises:
       CheckpointError: if there is no sound checkpoint.
       ConfigError: if the folder cannot be written.
     """
     checkpoint = load(url)
-    facts = training_facts(checkpoint, note)
+    facts = training_facts(checkpoint)
     save_model(output, checkpoint.state["learner"]["model"], checkpoint.state["flags"], facts)
     return facts
 
 
-def training_facts(checkpoint: Checkpoint, note: Note = _no_note) -> dict[str, Any]:
+def training_facts(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return what is known about a checkpoint, as JSON types; None where it is not known.
 
     `mean_return` is of the raw returns of the last `mean_return_games` whole games in training,
     `test` is of whole games played with these very weights.
     """
-    tally, path = checkpoint.state["tally"], checkpoint.path
-    run = run_of(path)
-    folder = run or path.parent
-    session = _last_session(folder)
-    report = _test_report(folder, path.stem, checkpoint.state["env_spec"]["env_id"], note)
-    # A resumed run can reach the same update again with other weights.
-    tested = report.get("agent_steps") == tally["agent_steps"]
+    tally, run = checkpoint.state["tally"], run_of(checkpoint.path)
+    session = _session(checkpoint, -1)
+    tested = _tests_of(checkpoint)
     window = [float(value) for value in tally["games"]["window"]]
     return {
         "env_spec": checkpoint.state["env_spec"],
@@ -90,21 +78,15 @@ def training_facts(checkpoint: Checkpoint, note: Note = _no_note) -> dict[str, A
         "training_s": round(tally["wall_s"], 1),
         "mean_return": sum(window) / len(window) if window else None,
         "mean_return_games": len(window),
-        "test": {name: report.get(name) for name in TEST_FACTS} if tested else None,
+        "test": {name: tested[0].report.get(name) for name in TEST_FACTS} if tested else None,
         "run": run.resolve().name if run else None,
-        "checkpoint": path.name,
+        "checkpoint": checkpoint.path.name,
         "commit": session.get("source", {}).get("commit"),
         "versions": session.get("versions"),
     }
 
 
-def write_card(
-    url: str,
-    output: Path,
-    facts: Mapping[str, Any],
-    repository: str = "",
-    note: Note = _no_note,
-) -> list[str]:
+def write_card(url: str, output: Path, facts: Mapping[str, Any], repository: str = "") -> list[str]:
     """Write the card of an exported model, and its film; return the names of what was written.
 
     Args:
@@ -112,38 +94,30 @@ def write_card(
       output: the model folder.
       facts: result of `export`.
       repository: `<owner>/<name>` on the hub, if it is to be there.
-      note: is called with what was left out, and why.
 
     Raises:
       CheckpointError: if there is no sound checkpoint.
       ConfigError: if the folder cannot be written.
     """
     checkpoint = load(url)
-    folder = run_of(checkpoint.path) or checkpoint.path.parent
-    stem, env_id = checkpoint.path.stem, checkpoint.state["env_spec"]["env_id"]
-    stems = [report_stem(stem, [env_id], policy) for policy in ("sampled", "greedy")]
-    tested = [
-        folder / f"{name}.json"
-        for name in stems
-        if _report(folder / f"{name}.json", note).get("agent_steps") == facts["agent_steps"]
-    ]
-    film, film_of = _film(folder, [path.with_suffix(".mp4") for path in tested], note)
+    tested = _tests_of(checkpoint)
+    film, film_of = _film(_home(checkpoint), tested)
+    flags = {k: v for k, v in checkpoint.state["flags"].items() if k not in FLAGS_OF_THE_MACHINE}
     text = model_card(
         output.resolve().name,
         facts,
-        _read_if_there(output / FLAGS, note),
-        scores=[score for path in tested for score in read_scores(path)],
-        command=_command(folder),
+        flags,
+        scores=[score for test in tested for score in test.scores],
+        command=_command(checkpoint),
         film_of=film_of,
         repository=repository,
     )
     try:
         write_text(output / CARD, text)
+        (output / FILM).unlink(missing_ok=True)  # of an earlier export
         if film is not None:
             with atomic_path(output / FILM) as temporary:
                 shutil.copyfile(film, temporary)
-        elif (output / FILM).exists():
-            (output / FILM).unlink()  # of an earlier export
     except OSError as error:
         raise ConfigError(f"Cannot write the card into {output}: {error}.") from error
     return [CARD, FILM] if film is not None else [CARD]
@@ -183,7 +157,7 @@ def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:
       show: is called with each line of what was made.
     """
     parser = argparse.ArgumentParser(
-        prog="python -m agent.export",
+        prog="python -m ritornello.agent.export",
         description="Make a small folder of a trained agent that can be shipped and played, and "
         "be what a new run starts from.",
     )
@@ -209,15 +183,15 @@ def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:
         options = parser.parse_args(with_home(argv))
         if not options.output.strip():
             raise ConfigError("--output names no folder: give one, e.g. --output=models/pong.")
-        output, notes = Path(options.output), dict[str, None]()  # each is shown once, in order
-        facts = export(options.load_model_url, output, notes.setdefault)
+        output = Path(options.output)
+        facts = export(options.load_model_url, output)
         names = [WEIGHTS, FLAGS, FACTS]
         target: Repository | None = options.push
         if options.card or target:
             name = target.name if target else ""
-            names += write_card(options.load_model_url, output, facts, name, notes.setdefault)
+            names += write_card(options.load_model_url, output, facts, name)
         with reader_may_leave():
-            for line in [*summary_lines(facts, output), *notes]:
+            for line in summary_lines(facts, output):
                 show(line)
         if target:
             where = push(output, names, target, private=options.private)
@@ -229,90 +203,52 @@ def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:
         parser.exit(INTERRUPTED, "interrupted: the same command writes the model anew\n")
 
 
-def _test_report(folder: Path, checkpoint: str, env_id: str, note: Note) -> dict[str, Any]:
-    """Return the report of a test in the agent's own games, {} if there is none; sampled first."""
-    for policy in ("sampled", "greedy"):
-        report = _report(folder / f"{report_stem(checkpoint, [env_id], policy)}.json", note)
-        if report:
-            return report
-    return _report(folder / f"test_{checkpoint}.json", note)  # as it was called before
+def _home(checkpoint: Checkpoint) -> Path:
+    """Return the run folder of a checkpoint, or else the folder that it lies in."""
+    return run_of(checkpoint.path) or checkpoint.path.parent
 
 
-def _report(path: Path, note: Note) -> dict[str, Any]:
-    """Return the report of a test, {} if there is none or it is damaged: that is noted."""
-    report = _read_if_there(path, note)
-    try:
-        if report:
-            _check_report(report)
-    except StateError as error:
-        note(f"left out: {path} is no report of a test: {error}")
-        return {}
-    return report
+def _tests_of(checkpoint: Checkpoint) -> list[Tested]:
+    """Return the tests of these very weights in the agent's own games; sampled actions first."""
+    env_id = checkpoint.state["env_spec"]["env_id"]
+    stems = [
+        report_stem(checkpoint.path.stem, [env_id], policy) for policy in ("sampled", "greedy")
+    ]
+    found = [read_test(_home(checkpoint) / f"{stem}.json") for stem in stems]
+    # A resumed run can reach the same update again with other weights.
+    return [
+        test
+        for test in found
+        if test is not None and test.report.get("agent_steps") == checkpoint.agent_steps
+    ]
 
 
-def _check_report(report: Mapping[str, Any]) -> None:
-    """Raise StateError unless it says what the report of a test says; older ones say less."""
-    whole(report, "agent_steps")
-    whole(report, "episodes", low=1)
-    expect(item(report, "policy", str) in ("sampled", "greedy"), "sampled or greedy", "policy")
-    for name in ("asked", "distinct_games"):
-        whole(report, name, default=None)
-    for name in ("mean", "median", "std", "min", "max", "human_normalised"):
-        number(report, name, default=None)
-
-
-def _film(folder: Path, tested: Sequence[Path], note: Note) -> tuple[Path | None, str]:
+def _film(folder: Path, tested: Sequence[Tested]) -> tuple[Path | None, str]:
     """Return a film of the agent and whose it is: of a test of these weights, or the newest one."""
-    for path in tested:
-        if _is_film(path, note):
-            return path, "A game of the test"
+    for test in tested:
+        if is_regular(test.file.with_suffix(".mp4")):
+            return test.file.with_suffix(".mp4"), "A game of the test"
     for path in sorted((folder / FILMS).glob("[!.]*.mp4"), reverse=True):
-        if _is_film(path, note):
+        if is_regular(path):
             return path, "A game of an evaluation during the training"
     return None, ""
 
 
-def _is_film(path: Path, note: Note) -> bool:
-    """Whether a film can be shipped; an empty one, of a test that was killed, is noted."""
-    if not is_regular(path):
-        return False
-    if path.stat().st_size == 0:
-        note(f"left out: the film {path} is empty")
-        return False
-    return True
-
-
-def _command(folder: Path) -> list[str]:
+def _command(checkpoint: Checkpoint) -> list[str]:
     """Return the arguments of the first session of a run, without places on this machine."""
     try:
-        typed = [str(item) for item in RunFolder(folder).sessions()[0]["command_line"][1:]]
-        values = named_values(typed)
-    except (OSError, ValueError, LookupError, TypeError, PlatformError):
+        values = named_values([str(word) for word in _session(checkpoint, 0)["command_line"][1:]])
+    except (ValueError, LookupError, PlatformError):
         return []
     return [f"--{name}={value}" for name, value in values.items() if name not in PLACES]
 
 
-def _last_session(folder: Path) -> dict[str, Any]:
-    """Return what run.json says of the session that made the newest weights, {} if nothing."""
+def _session(checkpoint: Checkpoint, number: int) -> dict[str, Any]:
+    """Return what run.json says of a session of the run, {} if nothing."""
     try:
-        return RunFolder(folder).sessions()[-1]
+        return RunFolder(_home(checkpoint)).sessions()[number]
     except (OSError, ValueError, IndexError):
         return {}
-
-
-def _read_if_there(path: Path, note: Note) -> dict[str, Any]:
-    """Return a JSON object, or an empty one: these files make a model no better to play."""
-    try:
-        if not path.exists():
-            return {}
-        data = parse_json(read_text(path, "the file"), str(path))
-    except (ConfigError, OSError) as error:
-        note(f"left out: {error}")
-        return {}
-    if not isinstance(data, dict):
-        note(f"left out: {path} holds no JSON object")
-        return {}
-    return data
 
 
 if __name__ == "__main__":

@@ -179,7 +179,7 @@ def _load(url: str) -> Checkpoint:
         if is_saved_by_torchbeast(Path(url)):
             raise CheckpointError(
                 f"{url} is a checkpoint of TorchBeast. Make it a model folder first: "
-                f"python -m agent.torchbeast {url} models/<name> --env=<game>"
+                f"python -m ritornello.agent.torchbeast {url} models/<name> --env=<game>"
             ) from error
         raise
 

@@ -1,6 +1,6 @@
 """Turns an agent that TorchBeast saved into a model folder (agent/stored/model_file.py).
 
-    python -m agent.torchbeast <logs>/<xpid>/model.tar models/<name> --env=PongNoFrameskip-v4
+    python -m ritornello.agent.torchbeast <logs>/<xpid>/model.tar models/<name> --env=<game>
 
 TorchBeast is FAIR's IMPALA in PyTorch (https://arxiv.org/abs/1910.03552). Known are the networks of
 MonoBeast (AtariNet) and PolyBeast (ResNet), with and without LSTM, those of its fork with PopArt
@@ -8,29 +8,36 @@ and several games, and networks of either torso that have other extra inputs, as
 the last reward or the last reward and then the last action. docs/migration.md says what is the
 same afterwards and what is not.
 
-The file is read as data (`weights_only`): it can run no code. The layout is recognised by names and
-shapes of its tensors; each tensor of the file is used, and each of our model is filled.
+The file is a stranger's, and read as data (`weights_only`): it can run no code. The layout is
+recognised by names and shapes of its tensors; each tensor of the file is used, and each of our
+model is filled.
 """
 
 from __future__ import annotations
 
+import _codecs
 import argparse
+import pickle
 import shlex
 import sys
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.agent.stored.checkpoint_file import check_sizes
+from ritornello.agent.stored.checkpoint_tree import KNOWN_DTYPES, first_not_finite
 from ritornello.agent.stored.model_file import WEIGHTS, save_model
-from ritornello.agent.stored.torchbeast_file import MAX_WHOLE, number, read, table
 from ritornello.core.command_line import with_home
-from ritornello.core.errors import CheckpointError, ConfigError, PlatformError
-from ritornello.core.plain_data import shown_text
+from ritornello.core.errors import CheckpointError, ConfigError, PlatformError, first_line
+from ritornello.core.plain_data import shown, shown_text
 from ritornello.core.project import main_command
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.config import EnvConfig
@@ -39,7 +46,67 @@ from ritornello.wrappers.registry import make_env_spec
 
 FRAMES_STACKED, HEIGHT, WIDTH = 4, 84, 84  # gray; its networks fit no other size
 ALL_ACTIONS = 18
+NETWORKS = {"nature": "AtariNet", "resnet": "ResNet"}  # our name of the torso -> TorchBeast's
 MAX_TENSORS_SHOWN = 60
+MAX_WHOLE = 2**53  # of steps and updates; a float of double precision holds each one below it
+ARCHIVE = b"PK\x03\x04"  # the first bytes of what torch reads as an archive
+# PolyBeast keeps the returns of its last games as NumPy numbers. These are the parts that such
+# numbers and arrays are pickled of; none of them does anything but hold data.
+_MAKES_NUMBER, _MAKES_ARRAY = np.float64(0).__reduce__()[0], np.empty(0).__reduce__()[0]
+_NUMPY_PARTS: list[Any] = [
+    *((_MAKES_NUMBER, f"{module}.multiarray.scalar") for module in ("numpy.core", "numpy._core")),
+    *((_MAKES_ARRAY, f"{m}.multiarray._reconstruct") for m in ("numpy.core", "numpy._core")),
+    *(np.ndarray, np.dtype, (_codecs.encode, "_codecs.encode")),
+    *(type(np.dtype(name)) for name in ("f4", "f8", "i4", "i8", "?")),
+]
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the content of a `model.tar`: plain types and tensors on the CPU.
+
+    Its `model_state_dict` is name -> tensor, dense and finite.
+
+    Raises:
+      CheckpointError: if it is not there, damaged, holds anything but data, or no such weights.
+    """
+    try:
+        with path.open("rb") as file:
+            is_archive = file.read(len(ARCHIVE)) == ARCHIVE  # else of old: nothing is compressed
+        if is_archive:
+            with zipfile.ZipFile(path) as archive:
+                check_sizes(archive, path)
+        with torch.serialization.safe_globals(_NUMPY_PARTS):
+            content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"{path} is refused: expected tensors, numbers and text only, as TorchBeast saves "
+            "them, got something that would have to be executed or is damaged "
+            f"({first_line(error)})."
+        ) from error
+    except (OSError, EOFError, RuntimeError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise CheckpointError(
+            f"{path} cannot be read as a file of torch: {first_line(error)}"
+        ) from error
+    weights = content.get("model_state_dict") if isinstance(content, dict) else None
+    if not isinstance(weights, dict) or not all(map(_is_weight, weights.items())):
+        raise CheckpointError(
+            f"{path} is no checkpoint of TorchBeast: expected the key model_state_dict with names "
+            "and dense tensors."
+        )
+    found = first_not_finite(weights, (), "model_state_dict")
+    if found:
+        raise CheckpointError(
+            f"{path} holds weights that no model can have: {shown_text(found)}, expected finite "
+            "numbers. Take an older file of that training."
+        )
+    return content
+
+
+def _is_weight(item: tuple[Any, Any]) -> bool:
+    """Whether an item of a state dict is a name and a dense tensor of usual numbers."""
+    name, tensor = item
+    is_dense = isinstance(tensor, Tensor) and tensor.layout == torch.strided
+    return isinstance(name, str) and is_dense and tensor.dtype in KNOWN_DTYPES
 
 
 @dataclass(frozen=True)
@@ -58,19 +125,11 @@ class Layout:
 
     def describe(self) -> str:
         """Return one line for the terminal."""
-        name = {"nature": "AtariNet", "resnet": "ResNet"}[self.torso]
-        extras = [
-            name
-            for name, present in (
-                ("last reward", self.has_last_reward),
-                ("last action", self.has_last_action),
-            )
-            if present
-        ]
+        extras = ["last reward"] * self.has_last_reward + ["last action"] * self.has_last_action
         lstm = f"LSTM of {self.lstm_layers} x {self.lstm_size}" if self.lstm_size else "no LSTM"
         return (
-            f"{name}, {' and '.join(extras) or 'no extra inputs'}, {lstm}, {self.action_count} "
-            f"actions, {self.value_count} value{'s' * (self.value_count > 1)}"
+            f"{NETWORKS[self.torso]}, {' and '.join(extras) or 'no extra inputs'}, {lstm}, "
+            f"{self.action_count} actions, {self.value_count} value{'s' * (self.value_count > 1)}"
             f"{' with PopArt' * self.has_popart}"
         )
 
@@ -183,31 +242,30 @@ def migrate(path: Path, output: Path, env: str = "", *, raw_reward: bool | None 
       ConfigError: if the games do not fit the network, or the folder cannot be written.
     """
     content = read(path)
-    weights, trained = content["model_state_dict"], table(content, "flags")
+    weights, trained = content["model_state_dict"], _table(content, "flags")
     layout = recognise(weights)
     env = env or str(trained.get("env", ""))
     if not env:
         raise ConfigError(f"{path} does not say which game it plays: give --env=<id>.")
-    spec, full_action_space = _env_spec(expand_games(env), layout)
+    spec, action_set = _env_spec(expand_games(env), layout)
     if layout.value_count not in (1, spec.task_count):
         raise ConfigError(
             f"{path} has values for {layout.value_count} games, but --env={env} means "
             f"{spec.task_count}: give the ids of its games, in the order in which they were given "
             "when it was trained."
         )
+    is_unclipped = str(trained.get("reward_clipping")) == "none"  # it may be an array of NumPy
     if raw_reward is None:
         # Only the ResNet of the fork, which is known by its statistics, does not clamp its input.
-        is_of_fork = layout.torso == "resnet" and "baseline.mu" in weights
-        raw_reward = is_of_fork and not _clips_rewards(trained)
-    gamma = number(path, content, "flags.discounting", 0.99, most=1)
+        raw_reward = is_unclipped and layout.torso == "resnet" and "baseline.mu" in weights
     steps, updates = _progress(path, content)
-    flags = _flags(layout, spec, full_action_space, raw_reward) | {
-        "clip_rewards": _clips_rewards(trained),
-        "reward_clipping_method": "abs_one_clamp",
-        "gamma": gamma,
+    flags = _flags(layout, spec, raw_reward) | {
+        "action_set": action_set,
+        "reward_clipping_method": "none" if is_unclipped else "abs_one_clamp",
+        "gamma": _number(path, content, "flags.discounting", 0.99, most=1),
     }
     converted = convert(weights, layout, spec.task_count)
-    _check(converted, weights, flags, spec)
+    _check(converted, weights, layout, spec)
     facts = {
         "env_spec": spec.to_dict(),
         "agent_steps": steps,
@@ -221,7 +279,7 @@ def migrate(path: Path, output: Path, env: str = "", *, raw_reward: bool | None 
 def main(argv: Sequence[str], show: Callable[[str], None] = print) -> None:
     """Run the command; a mistake is one message and exit status 2."""
     parser = argparse.ArgumentParser(
-        prog="python -m agent.torchbeast",
+        prog="python -m ritornello.agent.torchbeast",
         description="Turn an agent that TorchBeast saved (model.tar) into a model folder that can "
         "be played, analysed, and be what a new run starts from. docs/migration.md says more.",
     )
@@ -254,12 +312,10 @@ def main(argv: Sequence[str], show: Callable[[str], None] = print) -> None:
 
 def _unknown(weights: Mapping[str, Tensor], reason: str) -> CheckpointError:
     found = [f"  {shown_text(name)}: {tuple(tensor.shape)}" for name, tensor in weights.items()]
-    if len(found) > MAX_TENSORS_SHOWN:
-        found = [*found[:MAX_TENSORS_SHOWN], f"  and {len(found) - MAX_TENSORS_SHOWN} more"]
     return CheckpointError(
         f"the network is not known: {reason}. Expected MonoBeast's AtariNet (conv1, conv2, conv3, "
         "fc) or PolyBeast's ResNet (feat_convs, resnet1, resnet2, fc), with core (LSTM) or "
-        "without, policy and baseline; found\n" + "\n".join(found)
+        "without, policy and baseline; found\n" + "\n".join(found[:MAX_TENSORS_SHOWN])
     )
 
 
@@ -285,36 +341,34 @@ def _our_name(name: str, torso: str) -> str:
     return f"{whole[layer]}.{kind}" if layer in whole else name
 
 
-def _env_spec(env_id: str, layout: Layout) -> tuple[EnvSpec, bool]:
-    """Return what the games show and accept, and whether they are given all 18 actions."""
+def _env_spec(env_id: str, layout: Layout) -> tuple[EnvSpec, str]:
+    """Return what the games show and accept, and the --action_set that they are played with."""
     config = EnvConfig(env_id, frames_stacked=FRAMES_STACKED, height=HEIGHT, width=WIDTH)
     spec = make_env_spec(config)
     if spec.action_count == layout.action_count:
-        return spec, False
+        return spec, ""
     if layout.action_count == ALL_ACTIONS:
-        return make_env_spec(replace(config, full_action_space=True)), True
+        return make_env_spec(replace(config, full_action_space=True)), "all"
     raise ConfigError(
         f"the file has {layout.action_count} actions, but {env_id} has {spec.action_count} "
         f"({', '.join(spec.action_meanings)}): give --env=<the games it was trained on>."
     )
 
 
-def _flags(
-    layout: Layout, spec: EnvSpec, full_action_space: bool, raw_reward: bool
-) -> dict[str, Any]:
+def _flags(layout: Layout, spec: EnvSpec, raw_reward: bool) -> dict[str, Any]:
     """Return the flags that decide what the network is and what it is shown."""
-    lstm = {"lstm_size": layout.lstm_size, "lstm_layers": layout.lstm_layers}
     return {
         "env": spec.env_id,
         "model": layout.torso,
         "feature_out_layer_size": layout.feature_count,
         "normalise_pixels": False,  # it divides by 255
         "use_popart": layout.has_popart,
-        "use_lstm": bool(layout.lstm_size),
-        **(lstm if layout.lstm_size else {}),
+        "use_lstm": layout.lstm_layers if layout.lstm_layers > 1 else bool(layout.lstm_layers),
+        **({"lstm_size": layout.lstm_size} if layout.lstm_size else {}),
         "use_last_action": layout.has_last_action,
-        "use_last_reward": layout.has_last_reward,
-        "clamp_last_reward": not raw_reward,
+        "use_last_reward": "raw"
+        if layout.has_last_reward and raw_reward
+        else layout.has_last_reward,
         "use_task_id": False,
         "grayscaling_frames": True,
         "frames_stacked": FRAMES_STACKED,
@@ -323,26 +377,22 @@ def _flags(
         "noop_threshold": 30,
         "episodic_life": True,
         "fire_reset": True,
-        "full_action_space": full_action_space,
     }
 
 
 def _check(
-    converted: Mapping[str, Tensor],
-    weights: Mapping[str, Tensor],
-    flags: Mapping[str, Any],
-    spec: EnvSpec,
+    converted: Mapping[str, Tensor], weights: Mapping[str, Tensor], layout: Layout, spec: EnvSpec
 ) -> None:
     """Raise CheckpointError unless the weights are, tensor by tensor, those of our model."""
     config = ModelConfig(
-        name=flags["model"],
-        feature_count=flags["feature_out_layer_size"],
+        name=layout.torso,
+        feature_count=layout.feature_count,
         normalise_pixels=False,
-        use_lstm=flags["use_lstm"],
-        lstm_size=flags.get("lstm_size", 1),
-        lstm_layers=flags.get("lstm_layers", 1),
-        use_last_action=flags["use_last_action"],
-        use_last_reward=flags["use_last_reward"],
+        use_lstm=bool(layout.lstm_size),
+        lstm_size=layout.lstm_size or 1,
+        lstm_layers=layout.lstm_layers or 1,
+        use_last_action=layout.has_last_action,
+        use_last_reward=layout.has_last_reward,
     )
     wanted = {name: t.shape for name, t in make_model(config, spec).state_dict().items()}
     got = {name: tensor.shape for name, tensor in converted.items()}
@@ -352,24 +402,38 @@ def _check(
         raise _unknown(weights, f"{names} (by our names) are not as they should be")
 
 
-def _clips_rewards(trained: Mapping[str, Any]) -> bool:
-    # As a text, because an array of NumPy compares number by number.
-    return str(trained.get("reward_clipping")) != "none"
-
-
 def _progress(path: Path, content: Mapping[str, Any]) -> tuple[int, int]:
     """Return (agent steps, updates) of the training; zeros where the file does not say."""
-    updates = int(number(path, content, "scheduler_state_dict.last_epoch"))
-    if "step" in table(content, "stats"):
-        return int(number(path, content, "stats.step")), updates
-    unroll, batch = (number(path, content, f"flags.{n}") for n in ("unroll_length", "batch_size"))
-    steps = updates * int(unroll) * int(batch)
-    if steps > MAX_WHOLE:
+    updates = int(_number(path, content, "scheduler_state_dict.last_epoch"))
+    if "step" in _table(content, "stats"):
+        return int(_number(path, content, "stats.step")), updates
+    unroll, batch = (_number(path, content, f"flags.{n}") for n in ("unroll_length", "batch_size"))
+    return int(min(updates * unroll * batch, MAX_WHOLE)), updates
+
+
+def _table(content: Mapping[str, Any], part: str) -> Mapping[str, Any]:
+    """Return what stands in the file beside the weights under `part`; empty: no such table."""
+    found = content.get(part)
+    return found if isinstance(found, dict) else {}
+
+
+def _number(
+    path: Path, content: Mapping[str, Any], place: str, default: float = 0, most: float = MAX_WHOLE
+) -> float:
+    """Return the number in [0, most] at `<table>.<key>`, or the default where there is none.
+
+    Raises:
+      CheckpointError: if there is something else.
+    """
+    part, key = place.split(".")
+    value: Any = _table(content, part).get(key, default)
+    # NumPy's numbers are of the kind Real, too.
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= most:
         raise CheckpointError(
-            f"{path} has wrong numbers: last_epoch, unroll_length and batch_size multiply to "
-            f"{steps:,} steps, expected {MAX_WHOLE:,} at most."
+            f"{path} has a wrong {place}: expected a number in [0, {most}], got {shown(value)}."
         )
-    return steps, updates
+    return float(value)
 
 
 if __name__ == "__main__":

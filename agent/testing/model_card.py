@@ -55,37 +55,49 @@ class Score:
         return float(low), float(high)
 
 
-def read_scores(report_file: Path) -> list[Score]:
-    """Return the scores of a test from its JSON and the CSV beside it; [] if one is not sound."""
+@dataclass(frozen=True)
+class Tested:
+    """A test of a checkpoint."""
+
+    file: Path  # of the report
+    report: dict[str, Any]
+    scores: list[Score]  # of each of its games
+
+
+def read_test(file: Path) -> Tested | None:
+    """Return a test from its JSON and the CSV beside it; None if there is none that is sound."""
     try:
-        report = parse_json(read_text(report_file, "the report"), str(report_file))
-        text = read_text(report_file.with_suffix(".csv"), "the games", MAX_BYTES)
-        table_of_games = csv.DictReader(io.StringIO(text, newline=""))
-        rows = [(row["env"], float(row["return_raw"])) for row in table_of_games]
-        scores = []
-        for each in report.get("games", [report]):
-            env = str(each["env"])
-            known = each.get("human_normalised")
-            returns = tuple(value for game, value in rows if game == env)
-            if not returns or not np.isfinite([*returns, known or 0.0]).all():
-                return []
-            scores.append(
-                Score(
-                    env,
-                    str(each["policy"]),
-                    returns,
-                    int(each["distinct_games"]),
-                    None if known is None else float(known),
-                    str(each.get("rules", "")),
-                    int(each.get("asked") or 0),
-                )
-            )
+        report = parse_json(read_text(file, "the report"), str(file))
+        text = read_text(file.with_suffix(".csv"), "the games", MAX_BYTES)
+        rows = [(row["env"], float(row["return_raw"])) for row in csv.DictReader(io.StringIO(text))]
+        scores = [_score(each, rows) for each in report.get("games", [report])]
+        float(report.get("mean") or 0), int(report["episodes"])  # as they are shown
     except (
         *(ConfigError, csv.Error, ArithmeticError),
         *(ValueError, LookupError, TypeError, AttributeError),
     ):
-        return []
-    return scores
+        return None
+    return Tested(file, report, scores)
+
+
+def _score(report: Mapping[str, Any], rows: Sequence[tuple[str, float]]) -> Score:
+    """Return the score of one game; raise ValueError or so if the report is not ours."""
+    env, policy = str(report["env"]), report["policy"]
+    human = report.get("human_normalised")
+    returns = tuple(value for game, value in rows if game == env)
+    if not returns or not np.isfinite([*returns, human or 0.0]).all():
+        raise ValueError("expected finite returns of a game")
+    if policy not in ("sampled", "greedy"):
+        raise ValueError("expected sampled or greedy actions")
+    return Score(
+        env,
+        policy,
+        returns,
+        int(report["distinct_games"]),
+        None if human is None else float(human),
+        str(report.get("rules", "")),
+        int(report.get("asked") or 0),
+    )
 
 
 def model_card(

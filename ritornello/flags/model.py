@@ -50,7 +50,7 @@ class ModelFlags(FlagGroup, effect="learning"):
     use_last_reward: Annotated[bool | Literal["auto", "raw"], Field(union_mode="left_to_right")] = (
         flag(
             "auto",
-            "give the last reward, clamped to [-1, 1], to the model as an input; auto: only with --use_lstm or --model=attention; raw: without clamping, for agents that were trained so (python -m agent.torchbeast)",
+            "give the last reward, clamped to [-1, 1], to the model as an input; auto: only with --use_lstm or --model=attention; raw: without clamping, for agents that were trained so (python -m ritornello.agent.torchbeast)",
         )
     )
     use_task_id: bool = flag(

@@ -221,7 +221,7 @@ def test_a_file_of_torchbeast_is_told_how_to_be_used(tmp_path: Path) -> None:
     path = tmp_path / "model.tar"
     torch.save({"model_state_dict": {"w": torch.zeros(2)}, "stats": object()}, path)
     message = refusal("--op_mode=test", f"--load_model_url={path}")
-    assert f"python -m agent.torchbeast {path} models/<name>" in message
+    assert f"python -m ritornello.agent.torchbeast {path} models/<name>" in message
 
 
 @pytest.mark.process

@@ -3,7 +3,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from ritornello.agent.stored.checkpoint import CheckpointWriter, load
 from ritornello.agent.stored.model_file import load_model
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.evaluator import evaluate
-from ritornello.agent.testing.score_table import report_stem
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError
 from tests.agent.runs import make_blueprint
@@ -106,13 +105,13 @@ def test_a_score_is_shipped_if_these_very_weights_were_tested(
     assert test["mean"] == report["mean"]
     assert test["policy"] == "sampled"
     # Another policy's report lies beside it; the one of sampled actions goes first.
-    report_file.with_name(report_file.name.replace("sampled", "greedy")).write_text(
-        json.dumps({**report, "policy": "greedy", "mean": -1.0})
-    )
+    other = report_file.with_name(report_file.name.replace("sampled", "greedy"))
+    other.write_text(json.dumps({**report, "policy": "greedy", "mean": -1.0}))
+    shutil.copy(report_file.with_suffix(".csv"), other.with_suffix(".csv"))
     assert export(str(run), tmp_path / "counting")["test"]["policy"] == "sampled"
     report_file.unlink()
     assert export(str(run), tmp_path / "counting")["test"]["policy"] == "greedy"
-    report_file.with_name(report_file.name.replace("sampled", "greedy")).unlink()
+    other.unlink()
     # The same update of a run that was resumed from before it: other weights.
     report_file.write_text(json.dumps({**report, "agent_steps": STEPS + 1}))
     assert export(str(run), tmp_path / "counting")["test"] is None
@@ -143,37 +142,21 @@ def test_a_mistake_is_one_message_and_status_2(
     assert not (tmp_path / "counting").exists()
 
 
-# --- what may lie in the folder of a run, and where nothing is to be written -------------------
-
-
-GOOD = {"agent_steps": STEPS, "policy": "sampled", "episodes": 3, "mean": 2.0}
-DAMAGED = {
-    "deep": "[" * 100_000,
-    "a text as mean": json.dumps({**GOOD, "mean": "x"}),
-    "no finite mean": json.dumps({**GOOD, "mean": 1}).replace("1}", "1e999}"),
-    "escape codes": json.dumps({**GOOD, "policy": "\x1b[31mred\n"}),
-    "nothing said": json.dumps({"agent_steps": STEPS}),
-    "no games": json.dumps({**GOOD, "episodes": 0}),
-    "no object": "[1]",
-    "no text": "\0",
-}
-
-
-@pytest.mark.parametrize("what", [*DAMAGED, "a pipe"])
-def test_a_damaged_report_is_left_out_and_said(
-    run: Path, tmp_path: Path, blueprint: Blueprint, capsys: pytest.CaptureFixture[str], what: str
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mean": "x"}, {"mean": float("inf"), "distinct_games": None}, {"policy": "\x1b[31mred\n"},
+        {"episodes": None}, {"games": 5}, {"env": "another"},
+    ],
+)  # fmt: skip
+def test_a_damaged_report_is_no_test(
+    run: Path, tmp_path: Path, blueprint: Blueprint, change: dict[str, Any]
 ) -> None:
-    env = blueprint.env_spec.env_id
-    path = run / f"{report_stem('update_000000007', [env], 'sampled')}.json"
-    if what == "a pipe":
-        os.mkfifo(path)
-    else:
-        path.write_text(DAMAGED[what])
-    main([f"--load_model_url={run}", f"--output={tmp_path / 'counting'}", "--card"])
-    output = capsys.readouterr().out
-    assert output.count(f"left out: {path}") + output.count(f"'{path}'") == 1
-    assert "not tested yet" in output
-    assert "\x1b" not in output
+    path, report = report_of(run, blueprint)
+    path.write_text(json.dumps({**report, **change}))
+    lines: list[str] = []
+    main([f"--load_model_url={run}", f"--output={tmp_path / 'counting'}", "--card"], lines.append)
+    assert "not tested yet" in "\n".join(lines)
     assert "It was not tested" in (tmp_path / "counting" / "README.md").read_text("utf-8")
     assert load_model(tmp_path / "counting").state["tally"]["updates"] == UPDATES
 

@@ -12,7 +12,7 @@ from ritornello.agent import export as program
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.evaluator import evaluate
-from ritornello.agent.testing.model_card import CARD, FILM, Score, model_card, read_scores
+from ritornello.agent.testing.model_card import CARD, FILM, Score, model_card, read_test
 from ritornello.agent.testing.score_table import report_stem
 from tests.agent.test_export import blueprint, run  # noqa: F401  (fixtures)
 
@@ -94,7 +94,7 @@ def test_an_export_with_a_card_has_the_test_of_these_weights(run, blueprint, tmp
     folder.write_run_info(["main.py", "--lr", "0.5", "--results_dir=/home/ann", "--debug=True"])
     program.main([f"--load_model_url={run}", f"--output={output}", "--card"])
     card = (output / CARD).read_text("utf-8")
-    low, high = read_scores(run / f"{stem}.json")[0].interval()
+    low, high = read_test(run / f"{stem}.json").scores[0].interval()
     assert f"| {report.mean:.2f} | {low:.2f} to {high:.2f} |" in card
     assert "| 4 |" in card
     assert "Atari rules do not apply" in card
@@ -134,4 +134,4 @@ def test_a_report_that_is_not_sound_gives_no_score(tmp_path, text):
     path = tmp_path / "test_x.json"
     path.write_text(text)
     path.with_suffix(".csv").write_text("env,return_raw\nx,1.0\nx,nan\n")
-    assert read_scores(path) == []
+    assert read_test(path) is None

@@ -13,10 +13,10 @@ from ritornello.agent.assembly import build_model
 from ritornello.agent.models.base import Inputs
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.model_file import load_model
-from ritornello.agent.stored.torchbeast_file import read
-from ritornello.agent.torchbeast import main, migrate
+from ritornello.agent.torchbeast import main, migrate, read
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.spec import EnvSpec
+from ritornello.flags.earlier import is_earlier
 from ritornello.flags.parsing import parse
 from tests.reference.torchbeast_networks import draw_weights, play
 
@@ -125,7 +125,7 @@ def test_a_resnet_trained_on_raw_rewards_goes_on_seeing_them(tmp_path: Path) -> 
     file = save(tmp_path / "model.tar", weights, reward_clipping="none")
     migrate(file, tmp_path / "ours", f"{PONG},{CARNIVAL}")
     compare(tmp_path / "ours", weights, clamp=False)
-    assert load_model(tmp_path / "ours").state["flags"]["clip_rewards"] is False
+    assert load_model(tmp_path / "ours").state["flags"]["reward_clipping_method"] == "none"
     # The base program clamps this input whatever it learns from; it has no statistics.
     base = draw_weights("ResNet", extras=1)
     migrate(save(file, base, reward_clipping="none"), tmp_path / "base")
@@ -144,6 +144,8 @@ def test_the_folder_says_what_it_was_and_how_it_was_trained(tmp_path: Path) -> N
     assert state["env_spec"]["env_id"] == PONG
     assert not state["flags"]["normalise_pixels"]
     assert not state["flags"]["use_popart"]
+    assert state["flags"]["use_lstm"] == 2
+    assert not [name for name in state["flags"] if is_earlier(name)]
 
 
 def test_all_18_actions_are_given_where_the_file_has_them(tmp_path: Path) -> None:
@@ -151,7 +153,7 @@ def test_all_18_actions_are_given_where_the_file_has_them(tmp_path: Path) -> Non
     migrate(save(tmp_path / "model.tar", weights), tmp_path / "ours")
     state = load_model(tmp_path / "ours").state
     assert len(state["env_spec"]["action_meanings"]) == 18
-    assert state["flags"]["full_action_space"]
+    assert state["flags"]["action_set"] == "all"
 
 
 def test_a_converted_agent_plays_in_test_mode(
