@@ -16,10 +16,10 @@ from ritornello.core.episode import EpisodeEnd
 from ritornello.core.rng import child_seed
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.config import EnvConfig
-from ritornello.wrappers.vector import StepResult, check_actions
+from ritornello.wrappers.vector import EnvVector, StepResult, check_actions
 
 
-class AleVector:
+class AleVector(EnvVector):
     """E games of one ROM.
 
     Lost lives are told from the counter of lives rather than by the C++ options for it:
@@ -90,7 +90,7 @@ class AleVector:
 
     def step(self, actions: np.ndarray) -> StepResult:
         """Do `actions` ([E] int64), one in each game."""
-        check_actions(actions, self.num_envs, self.spec.action_count)
+        check_actions(actions, self.num_envs, self.spec.actions)
         numbers = actions if self._numbers is None else self._numbers[actions]
         stacks, points, game_over, truncated, info = self._env.step(numbers)
         first, lives = self._over, info["lives"]

@@ -1,8 +1,6 @@
 """What the checker (wrappers/check.py) sees while it plays: what reset and step return, and seeds.
 
-Games are played with random actions from a seed of their own, so that two looks at the same
-environment say the same. Observations are those of the environment itself, before this program has
-turned its images.
+Observations are those of the environment itself, before this program has turned its images.
 """
 
 from __future__ import annotations
@@ -11,23 +9,19 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from gymnasium.spaces import Box, Discrete
 
-from ritornello.core.errors import ConfigError, EnvironmentFault
+from ritornello.core.errors import PlatformError
 from ritornello.core.plain_data import shown
 from ritornello.core.project import main_command
-from ritornello.wrappers.gym_checks import (
-    first_frame_of,
-    flag_of,
-    loses_digits,
-    parts_of,
-    reward_of,
-)
-from ritornello.wrappers.gym_observations import PartsObservation, spaces_in
+from ritornello.wrappers.gym_observations import ObservationCode
+from ritornello.wrappers.plain_env import observation_code, reset_result, step_result
+from ritornello.wrappers.spaces import leaves, values
 from ritornello.wrappers.user_code import RAISED, describe
 
 STEPS = 2_000  # of random play; most environments do that within a second
@@ -35,6 +29,7 @@ TWIN_STEPS = 200  # of the two games that must be the same
 SEED = 7
 LARGE_REWARD = 1e4
 ENOUGH_GAMES = 4  # of one length say that it is a limit
+EXACT_UP_TO = 2.0**24  # in float32, of whole numbers
 RNG_ADVICE = (
     "call super().reset(seed=seed) in reset, and draw every random number from self.np_random, "
     "none from the modules random or numpy.random"
@@ -54,7 +49,6 @@ class Findings:
     wrongs: int = 0
     notes: int = 0
     has_ended: bool = False  # whether some game came to its end
-    _said: set[tuple[str, str]] = field(default_factory=set)
 
     def ok(self, what: str, text: str) -> None:
         """Say that something is as it should be."""
@@ -80,12 +74,21 @@ class Findings:
             yield
         except Stop:
             raise
-        except EnvironmentFault as fault:
-            self.stop(what, str(fault).rstrip("."))
-        except ConfigError as error:  # about the arguments
-            self.stop(what, str(error))
+        except PlatformError as error:
+            self.stop(what, str(error).rstrip("."))
         except RAISED as error:
             self.stop(what, f"raises {describe(error)}{doing}")
+
+    @contextmanager
+    def closing(self, env: gymnasium.Env) -> Iterator[None]:
+        """Close an environment after the body, and say it if that raises."""
+        try:
+            yield
+        finally:
+            try:
+                env.close()
+            except RAISED as error:
+                self.wrong("close", f"raises {describe(error)}")
 
     def verdict(self, env_id: str, kwargs: str = "") -> str:
         """Return the last line, of an environment that is made with `kwargs`."""
@@ -99,11 +102,11 @@ class Findings:
         )
 
     def _say(self, level: str, what: str, text: str) -> bool:
-        if (what, text) in self._said:
+        line = f"{level:5}  {what}: {text}"
+        if line in self.lines:
             return False  # once is enough
-        self._said.add((what, text))
-        self.lines.append(f"{level:5}  {what}: {text}")
-        self.tell(self.lines[-1])
+        self.lines.append(line)
+        self.tell(line)
         return True
 
 
@@ -115,23 +118,16 @@ def play(env: gymnasium.Env, make: Callable[..., gymnasium.Env], findings: Findi
       make: function that makes another one like it.
       findings: the list that takes what is found; its `stop` is raised where play cannot go on.
     """
-    _check_reset(env, findings)
-    _check_steps(env, findings)
-    _check_seeds(env, make, findings)
+    code = observation_code(env)
+    _check_reset(env, code, findings)
+    _check_steps(env, code, findings)
+    _check_seeds(env, make, code, findings)
 
 
-def close(env: gymnasium.Env, findings: Findings) -> None:
-    """Close an environment, and say it if that raises."""
-    try:
-        env.close()
-    except RAISED as error:
-        findings.wrong("close", f"raises {describe(error)}")
-
-
-def _check_reset(env: gymnasium.Env, findings: Findings) -> None:
-    observation = _reset(env, SEED, findings)
+def _check_reset(env: gymnasium.Env, code: ObservationCode, findings: Findings) -> None:
     before = findings.wrongs
-    _check_observation("reset", observation, PartsObservation(env), findings)
+    observation = _reset(env, SEED, findings)
+    _check_observation("reset", observation, env, code, findings)
     try:
         env.reset()
         env.reset(seed=SEED, options={})
@@ -147,67 +143,56 @@ def _check_reset(env: gymnasium.Env, findings: Findings) -> None:
 
 def _reset(env: gymnasium.Env, seed: int, findings: Findings) -> Any:
     with findings.stopping("reset"):
-        return first_frame_of(env.reset(seed=seed))
+        return reset_result(env.reset(seed=seed))[0]
 
 
-def _check_steps(env: gymnasium.Env, findings: Findings) -> None:
+def _check_steps(env: gymnasium.Env, code: ObservationCode, findings: Findings) -> None:
     """Play STEPS with random actions, each action at least once."""
     before = findings.wrongs
-    actions, seen = _Actions(env.action_space), PartsObservation(env)
     _reset(env, SEED, findings)
-    lengths: list[int] = []
-    terminated_lengths: list[int] = []
+    ends: list[tuple[int, bool]] = []  # the length of a game, and whether it was terminated
     length = 0
-    for number in range(STEPS):
-        terminated, truncated = _check_step(seen, actions.take(number), findings)
+    for action in islice(_actions(env.action_space), STEPS):
+        terminated, truncated = _check_step(env, action, code, findings)
         length += 1
         if terminated or truncated:
-            lengths.append(length)
-            if terminated and not truncated:
-                terminated_lengths.append(length)
+            ends.append((length, terminated and not truncated))
             length = 0
-            _reset(env, SEED + len(lengths), findings)
-    findings.has_ended = bool(lengths)
+            _reset(env, SEED + len(ends), findings)
+    findings.has_ended = bool(ends)
     if findings.wrongs == before:
-        ended = f"{len(lengths)} games came to their end" if lengths else "no game ended"
+        ended = f"{len(ends)} games came to their end" if ends else "no game ended"
         findings.ok("step", f"{STEPS:,} steps of random actions; {ended}")
-    alike = len(set(terminated_lengths)) == 1 and len(terminated_lengths) == len(lengths)
-    if alike and len(lengths) >= ENOUGH_GAMES and lengths[0] > 1:
+    if len(ends) >= ENOUGH_GAMES and set(ends) == {(ends[0][0], True)} and ends[0][0] > 1:
         findings.note(
             "truncated",
-            f"each of {len(lengths)} games was terminated after {lengths[0]} steps, whatever was "
+            f"each of {len(ends)} games was terminated after {ends[0][0]} steps, whatever was "
             "done. If that is a limit of time and not the end of the task, return "
             "truncated=True and terminated=False there: the value of the last state is learned "
             "otherwise",
         )
 
 
-class _Actions:
-    """Random actions of a space, the same ones each time."""
-
-    def __init__(self, space: gymnasium.Space) -> None:
-        self._space = space
-        self._random = np.random.default_rng(SEED)
-        if not isinstance(space, Discrete):
-            space.seed(SEED)
-
-    def take(self, number: int | None = None) -> Any:
-        """Return an action: of one choice the one of this number, if there is one; else a draw."""
-        if not isinstance(self._space, Discrete):
-            return self._space.sample()
-        count = int(self._space.n)
-        if number is None or number >= count:
-            number = int(self._random.integers(count))
-        return number + int(self._space.start)
+def _actions(space: gymnasium.Space) -> Iterator[Any]:
+    """Yield random actions of a space, the same ones each time; at first each of one choice."""
+    if not isinstance(space, Discrete):
+        space.seed(SEED)
+        while True:
+            yield space.sample()
+    first, count = int(space.start), int(space.n)
+    yield from range(first, first + count)
+    random = np.random.default_rng(SEED)
+    while True:
+        yield first + int(random.integers(count))
 
 
-def _check_step(seen: PartsObservation, action: Any, findings: Findings) -> tuple[bool, bool]:
+def _check_step(
+    env: gymnasium.Env, action: Any, code: ObservationCode, findings: Findings
+) -> tuple[bool, bool]:
     with findings.stopping("step", f" for action {shown(action)}"):
-        observation, reward, terminated, truncated, info = parts_of(seen.env.step(action))
-    _check_observation("step", observation, seen, findings)
-    with findings.stopping("step"):
-        number = reward_of(reward)
-    if abs(number) > LARGE_REWARD:
+        observation, reward, terminated, truncated, info = step_result(env.step(action))
+    _check_observation("step", observation, env, code, findings)
+    if abs(reward) > LARGE_REWARD:
         findings.note(
             "step",
             f"rewards beyond {LARGE_REWARD:g} were seen: give "
@@ -218,58 +203,63 @@ def _check_step(seen: PartsObservation, action: Any, findings: Findings) -> tupl
             "truncated",
             "info has TimeLimit.truncated, as Gym before 0.26: return truncated=True instead",
         )
-    with findings.stopping("step"):
-        return flag_of("terminated", terminated), flag_of("truncated", truncated)
+    return terminated, truncated
 
 
 def _check_observation(
-    where: str, observation: Any, seen: PartsObservation, findings: Findings
+    where: str, observation: Any, env: gymnasium.Env, code: ObservationCode, findings: Findings
 ) -> None:
     """Say how an observation differs from its space; stop if training would not take it."""
     with findings.stopping(where):
-        seen.shown(observation)
-    for path, space, array in _boxes(seen.env.observation_space, observation):
-        if array.dtype != space.dtype:
-            findings.note(
-                where,
-                f"returns observation{path} as {array.dtype}, and observation_space has "
-                f"{space.dtype}",
-            )
-        if loses_digits(array):
-            findings.note(
-                f"observation{path}",
-                "has numbers beyond 2**24, of which float32 keeps seven digits: the agent does not "
-                "see them change. Show what has passed since the start of the game, or a rest",
-            )
-        outside = (array < space.low) | (array > space.high)
-        if outside.any():
-            index = np.argwhere(outside)[0].tolist()
-            place = tuple(index)
-            findings.wrong(
-                where,
-                f"shows numbers outside of observation_space{path} at {index} (there it is from "
-                f"{space.low[place]:g} to {space.high[place]:g}): widen the space, or mend the "
-                "number",
-            )
+        code(observation)
+    space = env.observation_space
+    for (path, leaf), value in zip(leaves(space), values(space, observation), strict=True):
+        if isinstance(leaf, Box):
+            _check_numbers(where, path, leaf, np.asarray(value), findings)
 
 
-def _boxes(
-    space: gymnasium.Space, value: Any, path: str = ""
-) -> Iterator[tuple[str, Box, np.ndarray]]:
-    """Yield the boxes of an observation that is as its space says, and what is in them."""
-    if isinstance(space, (Dict, Tuple)):
-        for name, one in spaces_in(space):
-            yield from _boxes(one, value[name], f"{path}[{name!r}]")
-    elif isinstance(space, Box):
-        yield path, space, np.asarray(value)
+def _check_numbers(
+    where: str, path: str, space: Box, array: np.ndarray, findings: Findings
+) -> None:
+    if array.dtype != space.dtype:
+        findings.note(
+            where,
+            f"returns observation{path} as {array.dtype}, and observation_space has {space.dtype}",
+        )
+    if _loses_digits(array):
+        findings.note(
+            f"observation{path}",
+            "has numbers beyond 2**24, of which float32 keeps seven digits: the agent does not "
+            "see them change. Show what has passed since the start of the game, or a rest",
+        )
+    outside = (array < space.low) | (array > space.high)
+    if outside.any():
+        index = np.argwhere(outside)[0].tolist()
+        place = tuple(index)
+        findings.wrong(
+            where,
+            f"shows numbers outside of observation_space{path} at {index} (there it is from "
+            f"{space.low[place]:g} to {space.high[place]:g}): widen the space, or mend the number",
+        )
+
+
+def _loses_digits(array: np.ndarray) -> bool:
+    """Whether whole numbers of an array, a clock say, can no longer be told apart in float32."""
+    if np.can_cast(array.dtype, np.float32):
+        return False
+    large = array[np.isfinite(array) & (np.abs(array) > EXACT_UP_TO)]
+    return bool((large.astype(np.float32).astype(np.float64) != large).any())
 
 
 def _check_seeds(
-    env: gymnasium.Env, make: Callable[..., gymnasium.Env], findings: Findings
+    env: gymnasium.Env,
+    make: Callable[..., gymnasium.Env],
+    code: ObservationCode,
+    findings: Findings,
 ) -> None:
     """Compare games of equal seeds: in one environment, and in another one made anew."""
-    first = _game(env, SEED, findings)
-    difference = _difference(first, _game(env, SEED, findings))
+    first = _game(env, SEED, code, findings)
+    difference = _difference(first, _game(env, SEED, code, findings))
     if difference:
         findings.wrong(
             "seed", f"two games with the same seed and actions differ in {difference}: {RNG_ADVICE}"
@@ -279,10 +269,8 @@ def _check_seeds(
         other = make()
     except RAISED as error:
         findings.stop("making it", f"works once, and then raises {describe(error)}")
-    try:
-        difference = _difference(first, _game(other, SEED, findings))
-    finally:
-        close(other, findings)
+    with findings.closing(other):
+        difference = _difference(first, _game(other, SEED, code, findings))
     if difference:
         findings.wrong(
             "seed",
@@ -291,7 +279,7 @@ def _check_seeds(
         )
         return
     findings.ok("seed", "the same seed and actions give the same game")
-    if all(_difference(first, _game(env, SEED + n, findings)) is None for n in (1, 2, 3)):
+    if all(_difference(first, _game(env, SEED + n, code, findings)) is None for n in (1, 2, 3)):
         findings.note(
             "seed",
             "other seeds give the same game too: fine if nothing in it is random, otherwise "
@@ -299,20 +287,21 @@ def _check_seeds(
         )
 
 
-def _game(env: gymnasium.Env, seed: int, findings: Findings) -> list[tuple[str, Any]]:
+def _game(
+    env: gymnasium.Env, seed: int, code: ObservationCode, findings: Findings
+) -> list[tuple[str, Any]]:
     """Play TWIN_STEPS with actions that are always the same; return all that was seen, in words."""
-    actions, shown_as = _Actions(env.action_space), PartsObservation(env)
-    first = shown_as.shown(_reset(env, seed, findings)).copy()
-    seen: list[tuple[str, Any]] = [("their first observation", first)]
+    seen: list[tuple[str, Any]] = []
     with findings.stopping("step"):
-        for step in range(1, TWIN_STEPS + 1):
-            observation, reward, terminated, truncated, _ = env.step(actions.take())
+        seen.append(("their first observation", code(_reset(env, seed, findings)).copy()))
+        for step, action in enumerate(islice(_actions(env.action_space), TWIN_STEPS), 1):
+            observation, reward, terminated, truncated, _ = step_result(env.step(action))
             seen.append((f"whether they ended at step {step}", (terminated, truncated)))
             seen.append((f"the reward of step {step}", reward))
-            seen.append(("a later observation", shown_as.shown(observation).copy()))
+            seen.append(("a later observation", code(observation).copy()))
             if terminated or truncated:
-                observation = _reset(env, seed + 1, findings)
-                seen.append(("a later observation", shown_as.shown(observation).copy()))
+                again = code(_reset(env, seed + 1, findings))
+                seen.append(("a later observation", again.copy()))
     return seen
 
 

@@ -8,8 +8,8 @@ that of the draw.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import gymnasium
@@ -18,179 +18,88 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
-from ritornello.wrappers.gym_checks import of_another_package, why_too_large
+from ritornello.wrappers.spaces import check_supported, leaves
 
 MAX_CHOICES = 1_000_000  # of all parts of an action together
 MAX_COLUMNS = 10_000  # of a stored action; more is a mistake rather than an action
 
-Row = Sequence[float]
 
+class ActionCode:
+    """What the actions of a space are, and what their rows mean."""
 
-@dataclass(frozen=True)
-class _Decoder:
-    """The parts that a space has, and what makes an action of their columns."""
-
-    parts: tuple[ActionPart, ...]
-    decode: Callable[[Row], Any]
-
-    @property
-    def width(self) -> int:
-        return sum(part.width for part in self.parts)
-
-
-class RowActions(gymnasium.Wrapper):
-    """Takes actions as they are stored. Its `actions` say what they are."""
-
-    def __init__(self, env: gymnasium.Env) -> None:
-        """Wrap an environment.
+    def __init__(self, space: Any) -> None:
+        """Read a space.
 
         Raises:
-          ConfigError: if its action space is not supported.
+          ConfigError: if it is not supported; the message is a part of a sentence.
         """
-        super().__init__(env)
-        decoder = _supported(env.action_space)
-        self.actions = ActionSpec(decoder.parts)
-        self._decode = decoder.decode
-        # One choice is stored as one integer, not as a row of it.
-        self._is_single_choice = self.actions.is_single_choice
-        self.action_space = _stored_space(self.actions)
+        check_supported("an action", space, MAX_CHOICES)
+        self._space = space
+        self.actions = ActionSpec(
+            tuple(part for _, leaf in leaves(space) for part in _parts_of(leaf))
+        )
+        width = sum(part.width for part in self.actions.parts)
+        if not 1 <= width <= MAX_COLUMNS:
+            raise ConfigError(
+                f"an action has {width} numbers, and 1 to {MAX_COLUMNS} are supported"
+            )
+        self.is_single_choice = self.actions.is_single_choice  # is asked in every step
 
-    def step(self, action: Any) -> Any:
-        """Do what a row of numbers, or one integer, means."""
-        row = [action] if self._is_single_choice else action
-        return self.env.step(self._decode(row))
+    def meanings(self) -> tuple[str, ...]:
+        """Return a name for each action, or for each number where an action is several."""
+        if not self.is_single_choice:
+            return self.actions.meanings()
+        start = int(self._space.start) if isinstance(self._space, Discrete) else 0
+        return tuple(map(str, range(start, start + self.actions.parts[0].count)))
+
+    def decode(self, action: Any) -> Any:
+        """Return what a stored action means: one integer, or a row of numbers."""
+        return _decoded(self._space, iter([action] if self.is_single_choice else action))
+
+    def stored_space(self) -> gymnasium.Space:
+        """Return the space of actions as they are stored."""
+        counts = [part.count for part in self.actions.parts]
+        if self.is_single_choice:
+            return Discrete(counts[0])
+        if all(part.kind == CHOICE for part in self.actions.parts):
+            return MultiDiscrete(counts)
+        low, high = np.full((2, *self.actions.shape), [[-np.inf], [np.inf]], np.float32)
+        column = 0
+        for part in self.actions.parts:
+            if part.kind == CHOICE:
+                low[column], high[column] = 0, part.count - 1
+            column += part.width
+        return Box(low, high, dtype=np.float32)
 
 
-def with_stored_actions(env: gymnasium.Env) -> gymnasium.Env:
-    """Return an environment that takes actions as they are stored.
-
-    One whose actions are one choice from 0 does so already. One with a space that is not supported
-    is returned as it is: wrappers/gym_spaces.py refuses it, beside what else is wrong with it.
-    """
-    space = getattr(env, "action_space", None)
-    if is_plain_choice(space) or why_not(space):
-        return env
-    return RowActions(env)
-
-
-def is_plain_choice(space: Any) -> bool:
-    """Whether actions are one choice from 0, which is stored as the environment takes it."""
-    return isinstance(space, Discrete) and space.start == 0
-
-
-def why_not(space: Any) -> str:
-    """Return why a space of actions is not supported, "" if it is."""
-    try:
-        _supported(space)
-    except ConfigError as error:
-        return str(error)
-    return ""
-
-
-def _supported(space: Any) -> _Decoder:
-    if too_large := why_too_large("an action", space, MAX_CHOICES):
-        raise ConfigError(too_large)
-    decoder = _decoder(space)
-    if not 1 <= decoder.width <= MAX_COLUMNS:
+def _parts_of(leaf: Box | Discrete | MultiBinary | MultiDiscrete) -> list[ActionPart]:
+    if isinstance(leaf, Discrete):
+        return [ActionPart(CHOICE, int(leaf.n))]
+    if isinstance(leaf, MultiDiscrete):
+        return [ActionPart(CHOICE, int(count)) for count in leaf.nvec.flat]
+    count = int(np.prod(leaf.shape))
+    if isinstance(leaf, MultiBinary):
+        return [ActionPart(CHOICE, 2)] * count
+    if not np.issubdtype(leaf.dtype or np.int64, np.floating):
         raise ConfigError(
-            f"an action has {decoder.width} numbers, and 1 to {MAX_COLUMNS} are supported"
+            f"a Box of {leaf.dtype} holds whole numbers, which are choices: make it MultiDiscrete"
         )
-    return decoder
-
-
-def boxes_of(space: Any) -> list[Box]:
-    """Return the boxes of numbers that a space is made of."""
-    if isinstance(space, Box):
-        return [space]
-    parts = space.spaces if isinstance(space, (Tuple, Dict)) else ()
-    each = parts.values() if isinstance(parts, dict) else parts
-    return [box for one in each for box in boxes_of(one)]
-
-
-def _stored_space(actions: ActionSpec) -> gymnasium.Space:
-    """Return the space of actions as they are stored."""
-    counts = [part.count for part in actions.parts]
-    if actions.is_single_choice:
-        return Discrete(counts[0])
-    if all(part.kind == CHOICE for part in actions.parts):
-        return MultiDiscrete(counts)
-    low, high = np.full(actions.shape, -np.inf), np.full(actions.shape, np.inf)
-    column = 0
-    for part in actions.parts:
-        if part.kind == CHOICE:
-            low[column], high[column] = 0, part.count - 1
-        column += part.width
-    return Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
-
-
-def _decoder(space: Any) -> _Decoder:
-    """Return what a space consists of.
-
-    Raises:
-      ConfigError: if it is not supported; the message is a part of a sentence.
-    """
-    if isinstance(space, Discrete):
-        start = int(space.start)
-        return _Decoder((_choice(int(space.n)),), lambda row: int(row[0]) + start)
-    if isinstance(space, MultiDiscrete):
-        return _multi_discrete(space)
-    if isinstance(space, MultiBinary):
-        shape, count = space.shape, int(np.prod(space.shape))
-        return _Decoder((_choice(2),) * count, lambda row: np.array(row, np.int8).reshape(shape))
-    if isinstance(space, Box):
-        return _box(space)
-    if isinstance(space, Tuple):
-        return _several([_decoder(one) for one in space.spaces], tuple)
-    if isinstance(space, Dict):
-        names = list(space.spaces)
-        return _several(
-            [_decoder(one) for one in space.spaces.values()],
-            lambda parts: dict(zip(names, parts, strict=True)),
-        )
-    raise ConfigError(
-        of_another_package(space)
-        or f"{type(space).__name__} is none of Discrete, MultiDiscrete, MultiBinary, a Box of real "
-        "numbers, and a Tuple or Dict of these"
-    )
-
-
-def _choice(count: int) -> ActionPart:
-    return ActionPart(CHOICE, count)
-
-
-def _multi_discrete(space: MultiDiscrete) -> _Decoder:
-    counts, start, dtype = space.nvec.flatten(), space.start, space.dtype
-
-    def decode(row: Row) -> np.ndarray:
-        return np.array(row, dtype).reshape(start.shape) + start
-
-    return _Decoder(tuple(_choice(int(count)) for count in counts), decode)
-
-
-def _box(space: Box) -> _Decoder:
-    if not np.issubdtype(space.dtype or np.int64, np.floating):
-        raise ConfigError(
-            f"a Box of {space.dtype} holds whole numbers, which are choices: make it MultiDiscrete"
-        )
-    count = int(np.prod(space.shape))
     if not count:
         raise ConfigError("a Box of no numbers leaves nothing to choose")
-    low, high, dtype, shape = space.low, space.high, space.dtype, space.shape
-
-    def decode(row: Row) -> np.ndarray:
-        cut = np.clip(np.array(row, np.float64), low.reshape(-1), high.reshape(-1))
-        return cut.astype(dtype).reshape(shape)
-
-    return _Decoder((ActionPart(NUMBERS, count),), decode)
+    return [ActionPart(NUMBERS, count)]
 
 
-def _several(decoders: Sequence[_Decoder], joined: Callable[[Sequence[Any]], Any]) -> _Decoder:
-    """Put spaces side by side."""
-    ends = np.cumsum([decoder.width for decoder in decoders]).tolist()
-    columns = [slice(e - d.width, e) for e, d in zip(ends, decoders, strict=True)]
-
-    def decode(row: Row) -> Any:
-        pairs = zip(decoders, columns, strict=True)
-        return joined([decoder.decode(row[own]) for decoder, own in pairs])
-
-    return _Decoder(tuple(part for decoder in decoders for part in decoder.parts), decode)
+def _decoded(space: Any, row: Iterator[float]) -> Any:
+    """Return an action of a space, of whose numbers the next ones of a row are."""
+    if isinstance(space, Discrete):
+        return int(next(row)) + int(space.start)
+    if isinstance(space, Dict):
+        return {name: _decoded(one, row) for name, one in space.spaces.items()}
+    if isinstance(space, Tuple):
+        return tuple(_decoded(one, row) for one in space.spaces)
+    own = list(islice(row, int(np.prod(space.shape))))
+    if isinstance(space, Box):
+        array = np.array(own).reshape(space.shape)
+        return np.asarray(np.clip(array, space.low, space.high), space.dtype)
+    array = np.array(own, space.dtype).reshape(space.shape)
+    return array + space.start if isinstance(space, MultiDiscrete) else array

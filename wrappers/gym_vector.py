@@ -2,8 +2,8 @@
 
 Environments come in through `make_env`; StepResults go out (wrappers/vector.py). It runs every
 environment this project supports, can be put back to where it was, and is the twin by which the
-fast vector is tested. What environments give is checked (wrappers/gym_checks.py), and what they
-raise is told with the environment's name (wrappers/user_code.py).
+fast vector is tested. What environments give is checked where they are wrapped
+(wrappers/plain_env.py), and what they raise is told with the environment's name.
 
 Next to read: wrappers/atari.py, the rules of Atari.
 """
@@ -22,19 +22,12 @@ from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError, EnvironmentFault, PlatformError
 from ritornello.core.plain_data import shown_text
 from ritornello.core.rng import child_seed
-from ritornello.core.saved_state import expect, item, items, within
+from ritornello.core.saved_state import item, items, within
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.env_ids import is_atari
-from ritornello.wrappers.gym_checks import (
-    ObservationCheck,
-    first_frame_of,
-    flag_of,
-    parts_of,
-    reward_of,
-)
 from ritornello.wrappers.images import picture_of
 from ritornello.wrappers.user_code import RAISED, describe
-from ritornello.wrappers.vector import StepResult, check_action_rows, check_actions, check_stored
+from ritornello.wrappers.vector import EnvVector, StepResult, check_actions
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +52,7 @@ class _Game:
     actions: list[int | list[float]] = field(default_factory=list)
 
 
-class GymVector:
+class GymVector(EnvVector):
     """E environments made by `make_env`, each episode started with a seed of its own.
 
     Because a game depends on nothing but its seed and its actions, (episode index, actions so far)
@@ -105,19 +98,16 @@ class GymVector:
         self._games = [_Game() for _ in seeds]
         shape = (self.num_envs, spec.frames_stacked, *spec.frame_shape)
         self._stacks = np.zeros(shape, spec.frame_dtype)
-        space = getattr(self._envs[0], "observation_space", None)
-        self._check = ObservationCheck(spec.frame_shape, spec.frame_dtype, space)
 
     def reset(self) -> np.ndarray:
         """Start every environment with its first episode; return stacks `[E, S, *frame_shape]`."""
         for index in range(self.num_envs):
             self._start(index, episode=0)
-        self._check_values()
         return self._stacks
 
     def step(self, actions: np.ndarray) -> StepResult:
         """Do `actions` ([E, *action_shape]), one in each environment."""
-        check_stored(actions, self.num_envs, self.spec)
+        check_actions(actions, self.num_envs, self.spec.actions)
         reward = np.zeros(self.num_envs, np.float32)
         terminated = np.zeros(self.num_envs, bool)
         first = np.zeros(self.num_envs, bool)
@@ -131,39 +121,28 @@ class GymVector:
             reward[index], terminated[index], end = self._advance(index, action)
             if end is not None:
                 episodes.append(end)
-        self._check_values()
         return StepResult(self._stacks, reward, terminated, first, episodes)
 
     def close(self) -> None:
         """Close the environments."""
         envs, self._envs = self._envs, []
-        failed: list[str] = []
         for env in envs:
             try:
                 env.close()
             except RAISED as error:  # the others hold windows and processes as well
-                failed.append(describe(error))
-        if failed:
-            log.warning("env %s raised %s when it was closed.", self.spec.env_id, failed[0])
+                log.warning("env %s raised %s.", self.spec.env_id, describe(error, "when closed"))
 
     def render(self) -> np.ndarray:
         """Return what the first environment draws as a picture [H, W, 3] uint8."""
         try:
             return picture_of(self._envs[0].render())
         except RAISED as error:
-            raise self._fault(0, self._games[0], error) from error
+            raise self._fault(0, error) from error
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where each environment is, as plain ints and lists.
-
-        Raises:
-          PlatformError: if the vector was not made with `restorable=True`.
-        """
+        """Return where each environment is, as plain ints and lists."""
         if not self._restorable:
-            raise PlatformError(
-                "these environments do not remember their actions, so they cannot be saved: "
-                "expected make_env_vector(..., restorable=True)."
-            )
+            return super().state_dict()
         return {
             "env_id": self.spec.env_id,
             "seeds": list(self._seeds),
@@ -172,44 +151,29 @@ class GymVector:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> np.ndarray:
-        """Play each saved game again up to where it was; return the stacks shown there.
-
-        Raises:
-          StateError: if it is no such state.
-          CheckpointError: if the state belongs to other environments.
-        """
-        ours = (self.spec.env_id, self.num_envs)
+        """Play each saved game again up to where it was; return the stacks shown there."""
         seeds = items(state, "seeds", int, default=())
-        saved = (item(state, "env_id", str, default="several games"), len(seeds))
-        if saved != ours:
+        env_id = item(state, "env_id", str, default="several games")
+        if (env_id, len(seeds)) != (self.spec.env_id, self.num_envs):
             raise CheckpointError(
-                f"the saved state is of {saved[1]} x {shown_text(saved[0])}, expected "
-                f"{ours[1]} x {ours[0]}: resume with the same --env and --envs_per_worker."
+                f"the saved state is of {len(seeds)} x {shown_text(env_id)}, expected "
+                f"{self.num_envs} x {self.spec.env_id}: resume with the same --env and "
+                "--envs_per_worker."
             )
         episodes, actions = items(state, "episodes", int), items(state, "actions", list)
         self._seeds = list(seeds)
-        for index, (episode, done) in enumerate(zip(episodes, actions, strict=True)):
-            self._check_saved(done, index)
-            if episode < 0:  # saved before the first reset
-                self._games[index] = _Game()
-                continue
-            self._start(index, episode)
-            for action in done:
-                self._advance(index, action)
-        return self._stacks
-
-    def _check_saved(self, actions: list[Any], index: int) -> None:
-        """Raise StateError unless an environment of this kind can have been given these."""
         spec = self.spec.actions
-        with within("actions", index):
-            if actions and spec.is_single_choice:
-                check_actions(np.array(actions), len(actions), self.spec.action_count)
-            elif actions:
-                rows = np.array(actions, np.float64)
-                expect(bool(np.isfinite(rows).all()), "finite numbers")
-                for chosen, _ in spec.choices_in(rows):
-                    expect(bool((chosen % 1 == 0).all()), "whole numbers of choices")
-                check_action_rows(rows.astype(spec.dtype), len(actions), spec)
+        for index, (episode, done) in enumerate(zip(episodes, actions, strict=True)):
+            if done:
+                with within("actions", index):
+                    stored = np.array(done).astype(spec.dtype, casting="same_kind")
+                    check_actions(stored, len(done), spec)
+            self._games[index] = _Game()
+            if episode >= 0:  # else saved before the first reset
+                self._start(index, episode)
+                for action in done:
+                    self._advance(index, action)
+        return self._stacks
 
     def _made(self, make_env: Callable[[], gymnasium.Env]) -> gymnasium.Env:
         try:
@@ -223,12 +187,12 @@ class GymVector:
             ) from error
 
     def _start(self, index: int, episode: int) -> None:
-        game = self._games[index] = _Game(episode)
+        self._games[index] = _Game(episode)
         seed = episode_seed(self._seeds[index], episode)
         try:
-            frame = self._check.frame(first_frame_of(self._envs[index].reset(seed=seed)))
+            frame, _ = self._envs[index].reset(seed=seed)
         except RAISED as error:
-            raise self._fault(index, game, error) from error
+            raise self._fault(index, error) from error
         self._stacks[index] = 0
         self._stacks[index, -1] = frame
 
@@ -239,19 +203,12 @@ class GymVector:
         game = self._games[index]
         game.length_steps += 1
         try:
-            result = self._envs[index].step(action)
-            frame, reward, terminated, truncated, info = parts_of(result)
-            frame, reward = self._check.frame(frame), reward_of(reward)
-            # Most are bools already, and this is done some 10,000 times a second.
-            if type(terminated) is not bool:
-                terminated = flag_of("terminated", terminated)
-            if type(truncated) is not bool:
-                truncated = flag_of("truncated", truncated)
+            frame, reward, terminated, truncated, info = self._envs[index].step(action)
         except RAISED as error:
-            raise self._fault(index, game, error) from error
+            raise self._fault(index, error) from error
         self._stacks[index, :-1] = self._stacks[index, 1:]
         self._stacks[index, -1] = frame
-        game.return_raw += reward
+        game.return_raw += float(reward)
         if self._restorable:
             game.actions.append(action)
         game.over = terminated or truncated
@@ -260,18 +217,11 @@ class GymVector:
             frames = info["episode_frame_number"] if self._is_atari else game.length_steps
             end = EpisodeEnd(index, game.return_raw, game.length_steps, int(frames))
         lost = self._is_atari and info.get("life_lost", False)
-        return reward, bool(terminated or lost), end
+        return float(reward), bool(terminated or lost), end
 
-    def _check_values(self) -> None:
-        """Raise EnvironmentFault if a newest frame is not finite, or far outside its space."""
-        newest = self._stacks[:, -1]
-        index = self._check.values(newest)
-        if index is not None:
-            complaint = EnvironmentFault(self._check.complaint(newest[index]))
-            raise self._fault(index, self._games[index], complaint)
-
-    def _fault(self, index: int, game: _Game, error: BaseException) -> EnvironmentFault:
+    def _fault(self, index: int, error: BaseException) -> EnvironmentFault:
         """Return the error that says in which environment, game and step something was wrong."""
+        game = self._games[index]
         step = f"step {game.length_steps}" if game.length_steps else "its reset"
         where = (
             f"env {shown_text(self.spec.env_id)}, environment {index + 1} of {self.num_envs}, "

@@ -7,11 +7,8 @@ before these.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
@@ -19,7 +16,6 @@ from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.plain_data import shown
 
 MOST_CHANNELS = 4  # that an image has by itself: RGB and transparency
-ORDERS = ("first", "last")
 LEAST_RATIO = 4  # by which height and width exceed a number of channels that says nothing itself
 SMALLEST_PICTURE = 2  # pixels; the codec of films wants even sizes
 
@@ -54,7 +50,7 @@ def channel_axes(shape: tuple[int, ...], said: Any = None) -> tuple[int, ...]:
     """
     if len(shape) == 2:
         return ()
-    if said is not None and said not in ORDERS:
+    if said not in (None, "first", "last"):
         raise ConfigError(
             f"metadata['channels'] of the environment is {shown(said)}, expected first or last."
         )
@@ -69,6 +65,17 @@ def channel_axes(shape: tuple[int, ...], said: Any = None) -> tuple[int, ...]:
         is_odd = middle == last or LEAST_RATIO * first <= min(middle, last)
         is_first = first < last and is_odd
     return (0,) if is_first else (2,)
+
+
+def turned(image: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Return an image as [C, H, W]; only stacks are copied.
+
+    Args:
+      image: of two to four axes.
+      axes: those of them that are not its height and width (`channel_axes`).
+    """
+    front = np.moveaxis(image, axes, range(len(axes)))
+    return front.reshape(-1, *front.shape[-2:])
 
 
 def picture_of(value: Any) -> np.ndarray:
@@ -97,54 +104,3 @@ def picture_of(value: Any) -> np.ndarray:
         f"render() returns {shown(value)}{shape}, expected a picture [H, W, 3] of numbers from 0 "
         f"to 255, of at least {SMALLEST_PICTURE}x{SMALLEST_PICTURE} pixels."
     )
-
-
-def shows_images(env: gymnasium.Env) -> bool:
-    """Whether an environment, which may lack its spaces altogether, shows images."""
-    space = getattr(env, "observation_space", None)
-    return isinstance(space, gymnasium.Space) and is_image_space(space)
-
-
-def turned_space(space: Box, said: Any) -> tuple[Box, Callable[[np.ndarray], np.ndarray]]:
-    """Return a space of images with [C, H, W] images, and what turns an image to be one of it.
-
-    Args:
-      space: of images.
-      said: where the environment says that its channels are: first, last or None.
-    """
-    axes = channel_axes(space.shape, said)
-    channels = math.prod(space.shape[axis] for axis in axes)
-    sides = [side for axis, side in enumerate(space.shape) if axis not in axes]
-
-    def turned(image: np.ndarray) -> np.ndarray:
-        return np.moveaxis(image, axes, range(len(axes))).reshape(channels, *sides)
-
-    low, high = turned(space.low), turned(space.high)
-    return Box(low, high, dtype=(space.dtype or np.dtype(np.uint8)).type), turned
-
-
-class ChannelsFirst(gymnasium.ObservationWrapper):
-    """Shows images as [C, H, W], whatever the environment does; only stacks are copied."""
-
-    def __init__(self, env: gymnasium.Env) -> None:
-        """Wrap an environment whose space `is_image_space`."""
-        super().__init__(env)
-        space = env.observation_space
-        assert isinstance(space, Box)
-        self._shape = space.shape
-        said = (getattr(env, "metadata", None) or {}).get("channels")
-        self.observation_space, self._turned = turned_space(space, said)
-
-    def observation(self, observation: Any) -> np.ndarray:
-        """Return one image as [C, H, W].
-
-        Raises:
-          EnvironmentFault: if it has another shape than its space, told as the environment has it.
-        """
-        image = np.asarray(observation)
-        if image.shape != self._shape:
-            raise EnvironmentFault(
-                f"observation has shape {image.shape}, expected {self._shape} as in its space: "
-                f"{shown(observation)}."
-            )
-        return self._turned(image)

@@ -45,17 +45,10 @@ from ritornello.wrappers.env_ids import (
 )
 from ritornello.wrappers.env_kwargs import kwargs_of
 from ritornello.wrappers.extra_worlds import draw_without_display
-from ritornello.wrappers.gym_actions import with_stored_actions
-from ritornello.wrappers.gym_observations import with_one_observation
-from ritornello.wrappers.gym_spaces import spec_of_spaces
 from ritornello.wrappers.gym_vector import GymVector
-from ritornello.wrappers.images import ChannelsFirst, picture_of, shows_images
-from ritornello.wrappers.task_vector import (
-    TaskVector,
-    action_numbers,
-    check_common,
-    negotiate,
-)
+from ritornello.wrappers.images import picture_of
+from ritornello.wrappers.plain_env import PlainEnv
+from ritornello.wrappers.task_vector import TaskVector, action_numbers, check_common, negotiate
 from ritornello.wrappers.trusted_modules import check_trusted_kwargs
 from ritornello.wrappers.user_code import RAISED, told_if_slow, told_in_one_line
 from ritornello.wrappers.vector import EnvVector
@@ -143,19 +136,17 @@ def _atari_spec(config: EnvConfig) -> EnvSpec:
 def gym_spec(env_id: str, kwargs: str = "", *, is_tried: bool = True) -> EnvSpec:
     """Read the spec of an environment that is not Atari's off one, made for it and closed again.
 
-    With `is_tried` it is reset and does a step as well: it may be somebody's first, and a mistake
-    in it is better told before workers are started than by them.
+    With `is_tried` it also does a step: a mistake is better told before workers are started.
 
     Raises:
       ConfigError: if there is none, it raises, or its spaces are not supported.
     """
     with _made_for_once(EnvConfig(env_id, kwargs=kwargs)) as env:
-        with told_in_one_line(env_id, "when it was asked for its spaces"):
-            spec = spec_of_spaces(env_id, env)
+        assert isinstance(env, PlainEnv)
         if is_tried:
-            _try_out(spec, env)
+            _try_out(env)
         _left_out[env_id, kwargs] = left_out_of(env)
-        return spec
+        return env.env_spec
 
 
 def parts_left_out(config: EnvConfig) -> tuple[str, ...]:
@@ -240,12 +231,13 @@ def _made_for_once(config: EnvConfig, render_mode: str | None = None) -> Iterato
             env.close()
 
 
-def _try_out(spec: EnvSpec, env: gymnasium.Env) -> None:
+def _try_out(env: PlainEnv) -> None:
     """Do one step, and raise ConfigError if the environment does not keep to what it announces."""
+    actions = env.env_spec.actions
     try:
-        vector = GymVector(spec, lambda: env, [0])
+        vector = GymVector(env.env_spec, lambda: env, [0])
         vector.reset()
-        vector.step(np.zeros((1, *spec.actions.shape), spec.actions.dtype))
+        vector.step(np.zeros((1, *actions.shape), actions.dtype))
     except EnvironmentFault as fault:
         raise ConfigError(str(fault)) from fault
 
@@ -372,8 +364,7 @@ def _env_maker(
     def make_env() -> gymnasium.Env:
         env = make_as_it_is(config.env_id, config.kwargs, render_mode)
         with _closed_if_refused(env):
-            seen = ChannelsFirst(env) if shows_images(env) else with_one_observation(env)
-            return with_stored_actions(seen)
+            return PlainEnv(env, config.env_id)
 
     return make_env
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import ale_py
 import numpy as np
@@ -18,7 +18,7 @@ from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.saved_state import items, within
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.env_ids import is_atari
-from ritornello.wrappers.vector import EnvVector, RestorableEnvVector, StepResult, check_stored
+from ritornello.wrappers.vector import EnvVector, StepResult, check_actions
 
 # Those of a game that is run with all of them, in the order of their numbers.
 ALL_ACTIONS: tuple[str, ...] = tuple(ale_py.Action.__members__)
@@ -70,7 +70,7 @@ def action_numbers(actions: tuple[str, ...], own: EnvSpec) -> tuple[int, ...] | 
     return tuple(ALL_ACTIONS.index(name) for name in actions)
 
 
-class TaskVector:
+class TaskVector(EnvVector):
     """Vectors of environments, one after another. Owns them, and the stacks that it shows."""
 
     def __init__(self, spec: EnvSpec, parts: Sequence[EnvVector]) -> None:
@@ -96,7 +96,7 @@ class TaskVector:
 
     def step(self, actions: np.ndarray) -> StepResult:
         """Do `actions` ([E, *action_shape]), one in each environment."""
-        check_stored(actions, self.num_envs, self.spec)
+        check_actions(actions, self.num_envs, self.spec.actions)
         reward = np.empty(self.num_envs, np.float32)
         terminated = np.empty(self.num_envs, bool)
         first = np.empty(self.num_envs, bool)
@@ -116,15 +116,11 @@ class TaskVector:
             part.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where each environment is; every part must have been made restorable."""
-        return {"parts": [part.state_dict() for part in self._restorable()]}
+        """Return where each environment is."""
+        return {"parts": [part.state_dict() for part in self._parts]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> np.ndarray:
-        """Go to a place taken by `state_dict` and return the stacks shown there.
-
-        Raises:
-          CheckpointError: if the state belongs to other environments.
-        """
+        """Go to a place taken by `state_dict` and return the stacks shown there."""
         saved = items(state, "parts", dict, default=[state])
         if len(saved) != len(self._parts):
             raise CheckpointError(
@@ -132,11 +128,8 @@ class TaskVector:
                 f"{len(self._parts)}: resume with the same --env, --env_shares, --worker_count and "
                 "--envs_per_worker."
             )
-        parts = zip(self._restorable(), self._rows, saved, strict=True)
+        parts = zip(self._parts, self._rows, saved, strict=True)
         for number, (part, rows, part_state) in enumerate(parts):
             with within("parts", number):
                 self._stacks[rows] = part.load_state_dict(part_state)
         return self._stacks
-
-    def _restorable(self) -> list[RestorableEnvVector]:
-        return cast("list[RestorableEnvVector]", self._parts)

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ritornello.core.episode import EpisodeEnd
-from ritornello.core.errors import ShapeError
+from ritornello.core.errors import PlatformError, ShapeError
 from ritornello.core.spec import ActionSpec, EnvSpec
 
 
@@ -37,7 +37,7 @@ class StepResult:
     episodes: list[EpisodeEnd]  # whole games (all lives) that ended at this step, raw
 
 
-class EnvVector(Protocol):
+class EnvVector:
     """E environments of one kind. Not thread-safe; made and used in one process."""
 
     spec: EnvSpec
@@ -49,63 +49,60 @@ class EnvVector(Protocol):
         Frames of a stack from before a start are zeros (black). Called again, it starts the same
         games again.
         """
+        raise NotImplementedError
 
     def step(self, actions: np.ndarray) -> StepResult:
         """Do `actions` ([E, *action_shape], as the spec stores them), one in each environment."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Free the emulators. Closing twice is allowed."""
 
-
-class RestorableEnvVector(EnvVector, Protocol):
-    """Environments that can be put back to where they were (the readable kind only)."""
-
     def state_dict(self) -> dict[str, Any]:
-        """Return where each environment is, as plain ints and lists."""
+        """Return where each environment is, as plain ints and lists.
+
+        Raises:
+          PlatformError: if the vector was not made with `restorable=True`.
+        """
+        raise PlatformError(
+            "these environments do not remember their actions, so they cannot be saved: "
+            "expected make_env_vector(..., restorable=True)."
+        )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> np.ndarray:
-        """Go to a place taken by `state_dict` and return the stacks shown there."""
+        """Go to a place taken by `state_dict` and return the stacks shown there.
+
+        Raises:
+          StateError: if it is no such state.
+          CheckpointError: if the state belongs to other environments.
+        """
+        raise NotImplementedError
 
 
-def check_stored(actions: np.ndarray, num_envs: int, spec: EnvSpec) -> None:
-    """Raise ShapeError unless `actions` is `[num_envs, *action_shape]` as the spec stores them."""
-    if spec.action_parts:
-        check_action_rows(actions, num_envs, spec.actions)
-    else:
-        check_actions(actions, num_envs, spec.action_count)
-
-
-def check_actions(actions: np.ndarray, num_envs: int, action_count: int) -> None:
-    """Raise ShapeError unless `actions` is `[num_envs]` integers in `[0, action_count)`.
+def check_actions(actions: np.ndarray, count: int, spec: ActionSpec) -> None:
+    """Raise ShapeError unless `actions` are [count, *action_shape] as they are stored.
 
     An emulator thread would die of a wrong action and leave its caller waiting for ever.
     """
-    if actions.shape != (num_envs,) or actions.dtype.kind != "i":
-        raise ShapeError(
-            f"actions has shape {actions.shape} and dtype {actions.dtype}, "
-            f"expected ({num_envs},) integers, one per environment."
-        )
-    if actions.min() < 0 or actions.max() >= action_count:
-        raise ShapeError(
-            f"actions is in [{actions.min()}, {actions.max()}], expected [0, {action_count - 1}]."
-        )
-
-
-def check_action_rows(actions: np.ndarray, num_envs: int, spec: ActionSpec) -> None:
-    """Raise ShapeError unless `actions` is `[num_envs, W]` of such actions, all finite."""
-    if actions.shape != (num_envs, *spec.shape) or actions.dtype != spec.dtype:
+    is_whole = actions.dtype.kind == "i"
+    is_typed = is_whole if spec.is_single_choice else actions.dtype == spec.dtype
+    if actions.shape != (count, *spec.shape) or not is_typed:
         raise ShapeError(
             f"actions has shape {actions.shape} and dtype {actions.dtype}, expected "
-            f"{(num_envs, *spec.shape)} of {spec.dtype}: {spec.describe()} per environment."
+            f"{(count, *spec.shape)} of {spec.dtype}: {spec.describe()} per environment."
         )
-    if not np.isfinite(actions).all():
+    if not is_whole and not np.isfinite(actions).all():
         raise ShapeError(
             "actions holds numbers that are not finite: the policy that drew them has diverged. "
             "Resume the last checkpoint with a lower --lr."
         )
-    for chosen, count in spec.choices_in(actions):
-        if chosen.min() < 0 or chosen.max() >= count:
+    for chosen, number in spec.choices_in(actions):
+        if chosen.min() < 0 or chosen.max() >= number or not (is_whole or _are_whole(chosen)):
             raise ShapeError(
-                f"actions has a choice in [{chosen.min()}, {chosen.max()}], expected "
-                f"[0, {count - 1}]."
+                f"actions has a choice in [{chosen.min()}, {chosen.max()}], expected whole "
+                f"numbers in [0, {number - 1}]."
             )
+
+
+def _are_whole(chosen: np.ndarray) -> bool:
+    return bool((chosen % 1 == 0).all())

@@ -5,12 +5,13 @@ A view is chosen by the class of the environment and by what it shows, never by 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import cv2
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, Space
+from gymnasium.spaces import Box, Dict, Space
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown
@@ -29,8 +30,7 @@ def as_shown(env: gymnasium.Env) -> gymnasium.Env:
     seen = getattr(env, "observation_space", None)
     parts = seen.spaces if isinstance(seen, Dict) else {}
     if _is_of("minigrid", env) and _is_box(parts.get("image")):
-        plain = WithoutTexts(env)
-        return plain if wrappers_of(env) & set(PIXELS) else CellsAsVector(plain)
+        return Grid(env)
     if _is_of("vizdoom", env) and _is_box(parts.get("screen")):
         return Screens(env)
     return env
@@ -38,20 +38,7 @@ def as_shown(env: gymnasium.Env) -> gymnasium.Env:
 
 def left_out_of(env: gymnasium.Env) -> tuple[str, ...]:
     """Return which parts of an observation a view leaves out."""
-    left_out: tuple[str, ...] = ()
-    while isinstance(env, gymnasium.Wrapper):
-        left_out += env.left_out if isinstance(env, (WithoutTexts, Screens)) else ()
-        env = env.env
-    return left_out
-
-
-def wrappers_of(env: gymnasium.Env) -> set[str]:
-    """Return the names of the classes of the wrappers around an environment."""
-    names = set()
-    while isinstance(env, gymnasium.Wrapper):
-        names.add(type(env).__name__)
-        env = env.env
-    return names
+    return env.get_wrapper_attr("left_out") if env.has_wrapper_attr("left_out") else ()
 
 
 def _is_of(package: str, env: gymnasium.Env) -> bool:
@@ -63,67 +50,53 @@ def _is_box(space: Any) -> bool:
     return isinstance(space, Box) and len(space.shape) == 3
 
 
-class WithoutTexts(gymnasium.ObservationWrapper):
-    """Shows MiniGrid without its `mission`, a text, unless a wrapper has made numbers of it.
+class Grid(gymnasium.ObservationWrapper):
+    """Shows MiniGrid's `image` [h, w, 3], which is no picture but cells, as zeros and ones.
 
-    In all of its own levels but those of several missions it says the same each time.
-    """
-
-    def __init__(self, env: gymnasium.Env) -> None:
-        """Wrap an environment that shows a Dict."""
-        super().__init__(env)
-        seen = env.observation_space
-        assert isinstance(seen, Dict)
-        kept = {name: space for name, space in seen.spaces.items() if not _is_text(space)}
-        self.left_out = tuple(name for name in seen.spaces if name not in kept)
-        self.observation_space = Dict(kept)
-
-    def observation(self, observation: Any) -> dict[str, Any]:
-        """Return the other parts."""
-        assert isinstance(self.observation_space, Dict)
-        return {name: observation[name] for name in self.observation_space.spaces}
-
-
-def _is_text(space: Space) -> bool:
-    return space.dtype is not None and space.dtype.kind == "U"
-
-
-class CellsAsVector(gymnasium.ObservationWrapper):
-    """Shows MiniGrid as a vector: zeros with a one for each property of each cell in sight.
-
-    MiniGrid shows `image` [h, w, 3], which is no picture but three numbers for each cell, and the
-    agent's `direction`. Numbers for each cell that a wrapper has made are shown as they are, and so
-    is what a wrapper has added.
+    Numbers for each cell that a wrapper has made are shown as they are, and so are the pixels and
+    whatever else a wrapper has added. The `mission` is left out, unless a wrapper has made numbers
+    of this text: in all levels but those of several missions it says the same each time.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
         """Wrap an environment of MiniGrid or BabyAI."""
         super().__init__(env)
         assert isinstance(env.observation_space, Dict)
-        others = dict(env.observation_space.spaces)
-        image = others.pop("image")
-        assert isinstance(image, Box)
-        is_cells = image.shape[2] == len(CELL_VALUES) and POSITIONS not in wrappers_of(env)
-        width = int(np.prod(image.shape))
-        if is_cells:
-            width = width // len(CELL_VALUES) * sum(CELL_VALUES)
-        self._encode = ones_of_cells if is_cells else _flat
-        self._directions = 0
-        if isinstance(others.get("direction"), Discrete):
-            self._directions = int(others.pop("direction").n)  # type: ignore[attr-defined]
-        low, high = (0.0, 1.0) if is_cells else (-np.inf, np.inf)
-        vector = Box(low, high, (width + self._directions,), np.float32)
-        self.observation_space = Dict({"cells": vector, **others}) if others else vector
-        self._others = tuple(others)
+        parts = env.observation_space.spaces
+        self.left_out = tuple(name for name, one in parts.items() if _is_text(one))
+        self._kept = tuple(name for name in parts if name not in self.left_out)
+        seen = {name: parts[name] for name in self._kept}
+        wrappers = _wrappers_of(env)
+        self._encode: Callable[[np.ndarray], np.ndarray] | None = None
+        if not wrappers & set(PIXELS):
+            image = parts["image"]
+            del seen["image"]
+            assert isinstance(image, Box)
+            is_cells = image.shape[2] == len(CELL_VALUES) and POSITIONS not in wrappers
+            self._encode = ones_of_cells if is_cells else _flat
+            low, high = (0.0, 1.0) if is_cells else (-np.inf, np.inf)
+            seen["cells"] = Box(low, high, self._encode(np.zeros(image.shape, int)).shape)
+        self.observation_space = Dict(seen)
 
-    def observation(self, observation: Any) -> Any:
-        """Return float32 [h * w * 22 + 4] of zeros and ones, beside what else is shown."""
-        parts = [self._encode(np.asarray(observation["image"]))]
-        if self._directions:
-            parts.append(np.eye(self._directions, dtype=np.float32)[observation["direction"]])
-        vector = np.concatenate(parts)
-        others = {name: observation[name] for name in self._others}
-        return {"cells": vector, **others} if others else vector
+    def observation(self, observation: Any) -> dict[str, Any]:
+        """Return the parts that are shown; `cells` is float32 [h * w * 22] of zeros and ones."""
+        seen = {name: observation[name] for name in self._kept}
+        if self._encode is not None:
+            seen["cells"] = self._encode(np.asarray(seen.pop("image")))
+        return seen
+
+
+def _wrappers_of(env: gymnasium.Env) -> set[str]:
+    """Return the names of the classes of the wrappers around an environment."""
+    names = set()
+    while isinstance(env, gymnasium.Wrapper):
+        names.add(type(env).__name__)
+        env = env.env
+    return names
+
+
+def _is_text(space: Space) -> bool:
+    return space.dtype is not None and space.dtype.kind == "U"
 
 
 def _flat(image: np.ndarray) -> np.ndarray:

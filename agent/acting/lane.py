@@ -13,7 +13,7 @@ import numpy as np
 
 from ritornello.agent.acting.actor import ActionSource, LocalActor, Observation
 from ritornello.core.saved_state import array, item, within
-from ritornello.wrappers.vector import EnvVector, RestorableEnvVector, check_action_rows
+from ritornello.wrappers.vector import EnvVector, check_actions
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Lane:
         Needs a restorable environment and a `LocalActor`.
         """
         return {
-            "env": cast("RestorableEnvVector", self.group.env).state_dict(),
+            "env": self.group.env.state_dict(),
             "actor": cast("LocalActor", self.group.actor).state_dict(),
             "first": self.now.first.astype(np.uint8),
             "last_action": self.now.last_action.copy(),
@@ -52,7 +52,7 @@ class Lane:
         Raises:
           StateError: if it is of other environments.
         """
-        env = cast("RestorableEnvVector", self.group.env)
+        env = self.group.env
         with within("env"):
             stacks = env.load_state_dict(item(state, "env", dict))
         # Not in checkpoints from before unrolls held them; no model of those days looks at it.
@@ -61,7 +61,7 @@ class Lane:
             state, "last_action", last.dtype, last.shape, default=np.zeros_like(last)
         )
         with within("last_action"):
-            check_action_rows(last_action, env.num_envs, env.spec.actions)
+            check_actions(last_action, env.num_envs, env.spec.actions)
         count = (env.num_envs,)
         self.now = Observation(
             stacks=stacks,

@@ -17,6 +17,7 @@ from ritornello.wrappers.check import check
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_ids import check_env_id, find_gym_spec
 from ritornello.wrappers.extra_worlds import WORLDS, is_installed, prepare_world, world_of
+from ritornello.wrappers.plain_env import PlainEnv
 from ritornello.wrappers.registry import gym_spec, make_env_spec, make_env_vector
 from ritornello.wrappers.start_line import describe
 from ritornello.wrappers.world_views import CELL_VALUES, as_shown, left_out_of
@@ -110,7 +111,7 @@ class Symbols(gymnasium.Env):
 
 
 def test_symbols_become_a_one_for_each_property():
-    env = as_shown(Symbols())
+    env = PlainEnv(as_shown(Symbols()), "Symbols-v0")
     seen, _ = env.reset()
     kinds, colours, states = CELL_VALUES
     cell = kinds + colours + states
