@@ -260,7 +260,7 @@ def make_env_vector(
       seeds: E root seeds; equal seeds give equal games with the same backend.
       tasks: the number of the game that each of them plays; None: the first one. Neighbours that
         play the same game are cheapest.
-      restorable: make a RestorableEnvVector (with `state_dict`), which needs Gymnasium.
+      restorable: make one whose `state_dict` can be asked for, which needs Gymnasium.
       render_mode: "human" or "rgb_array"; needs Gymnasium.
       threads: number of threads that step them, where the backend can.
 

@@ -150,7 +150,7 @@ def test_there_must_be_one_known_task_per_environment(tasks):
 def test_wrong_actions_are_refused_before_any_game_moves():
     vector = make_env_vector(EnvConfig(BOTH), 2, [0, 1], tasks=[0, 1])
     vector.reset()
-    with pytest.raises(ShapeError, match=r"expected \[0, 2\]"):
+    with pytest.raises(ShapeError, match=r"expected whole numbers in \[0, 2\]"):
         vector.step(np.array([0, 3]))
     assert vector.step(np.array([0, 0])).stacks[:, 0, 2].tolist() == [1, 1]  # the first step
 
