@@ -141,10 +141,7 @@ def summary_lines(facts: dict[str, Any], output: Path) -> list[str]:
     else:
         # The report of an agent of several games has a mean for each of them, and none over all.
         mean = "" if test["mean"] is None else f", mean {test['mean']:.2f}"
-        asked = test.get("asked") or 0
-        of = f" of the {asked} asked for (short games are over first)"
-        part = of if asked > test["episodes"] else ""
-        lines.append(f"  tested: {test['episodes']} games{part}, {test['policy']}{mean}")
+        lines.append(f"  tested: {test['episodes']} games, {test['policy']}{mean}")
     place = shlex.quote(f"--load_model_url={output}")
     return [*lines, f"play: {main_command()} --op_mode=test {place}"]
 

@@ -15,6 +15,7 @@ their own. Next to read: agent/testing/evaluation.py.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -149,10 +150,8 @@ class Scheduled(NoEvaluating):
 
     def close(self) -> None:
         """Leave nothing behind, nor what a session that was killed has left half done."""
-        try:
+        with contextlib.suppress(OSError):
             remove_half_films(self._folder)
-        except OSError as error:
-            log.warning("half a film of an evaluation may be left: %s", error)
 
 
 class _StoppedError(Exception):

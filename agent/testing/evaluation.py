@@ -11,7 +11,6 @@ trainer's thread where a run is to be repeated exactly (agent/run/evaluating.py)
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 from collections.abc import Callable
@@ -192,9 +191,6 @@ class Evaluation:
         folder = self._folder / FILMS
         name = f"update_{order.updates:08d}.mp4"
         try:
-            folder.mkdir(exist_ok=True)
-            if folder.is_symlink():
-                raise OSError(f"{folder} is a link; expected a folder of the run")
             blueprint, env = self._rules(order, "sampled"), self._blueprint.env_spec.tasks[0]
             what = f"the game of {env} that is filmed was"
             each_step = _at_most(MAX_FILM_STEPS, beat, what)
@@ -204,9 +200,6 @@ class Evaluation:
         except (PlatformError, OSError) as error:
             self._can_film = False
             return "", f"no more films are made: {error}"
-        finally:
-            with contextlib.suppress(OSError):
-                remove_half_films(self._folder)
         return f"{FILMS}/{name}", ""
 
     def _keep(self, order: Order, reports: list[Report], scores: dict[str, float]) -> str:
@@ -244,9 +237,7 @@ def score_of(reports: list[Report]) -> float:
 
 
 def remove_half_films(run: Path) -> None:
-    """Remove what is left in a run folder of films that did not come to their end."""
-    if (run / FILMS).is_symlink():
-        return  # it is somebody else's folder
+    """Remove what processes that were killed have left in a run folder of unfinished films."""
     for left in (run / FILMS).glob(".update_*.mp4"):
         left.unlink(missing_ok=True)
 

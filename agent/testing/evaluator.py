@@ -9,8 +9,6 @@ agent/testing/whole_games.py, how games are played, and score_table.py, what is 
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import json
 import os
 import tempfile
@@ -28,7 +26,7 @@ from ritornello.agent.testing.score_table import (
     Game,
     Report,
     ScoreTable,
-    alone_with_table,
+    as_csv,
     mean_human_normalised,
     policy_name,
     report_stem,
@@ -39,7 +37,6 @@ from ritornello.core.atomic_file import write_json, write_text
 from ritornello.core.command_line import tell
 from ritornello.core.durations import duration
 from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault, PlatformError
-from ritornello.core.plain_data import parse_json, read_text
 from ritornello.core.project import as_typed
 from ritornello.core.standard_error import say
 from ritornello.flags.earlier import modern
@@ -137,36 +134,33 @@ def evaluate(
         )
         for env, games in played.items()
     ]
-    name, older = _name_beside_older(output, stem, reports)
+    count = sum(map(len, played.values()))
+    name = stem if count >= asked else f"{stem}_{count}games"
     written = f"written: {as_typed(output / name)}.csv and .json"
     try:
         # First of all: a terminal that is frozen may take no line any more.
         _write(output / name, played, _whole_report(envs, asked, reports))
     except OSError as error:
-        older = written = ""
+        written = ""
         text = f"the games are over, but could not be written to {output}: {error}"
         fault = UnfinishedError(f"{fault} Besides, {text}" if fault else text)
     with contextlib.suppress(KeyboardInterrupt):  # who waits no longer for the lines has the games
-        _show_reports(ending, reports, [older, written], show)
+        _show_reports(ending, reports, written, show)
     if fault is not None:
         raise fault
     return reports
 
 
 def _show_reports(
-    ending: str, reports: Sequence[Report], files: Sequence[str], show: Callable[[str], None]
+    ending: str, reports: Sequence[Report], written: str, show: Callable[[str], None]
 ) -> None:
     """Show how the games ended if not well, what they gave, and which files say so."""
-    if ending:
-        show(ending)
-    for report in reports:
-        for line in report.lines():
-            show(line)
+    lines = [ending, *(line for report in reports for line in report.lines())]
     mean = mean_human_normalised(reports)
     if len(reports) > 1 and mean is not None:
         known = sum(report.human_normalised is not None for report in reports)
-        show(f"mean human-normalised score over {known} of the games  {100 * mean:.1f} %")
-    for line in filter(None, files):
+        lines.append(f"mean human-normalised score over {known} of the games  {100 * mean:.1f} %")
+    for line in filter(None, [*lines, written]):
         show(line)
 
 
@@ -196,9 +190,10 @@ def evaluate_all(
       UnfinishedError: if the system refuses something while games are played or added.
     """
     _check_can_be_written(output)
-    with alone_with_table(output):
+    flags = blueprint.flags
+    with ScoreTable(output, flags.test_episode_count, policy_name(flags.greedy)) as table:
         try:
-            _evaluate_all(blueprint, checkpoint, output, envs, _while_somebody_reads(show))
+            _evaluate_all(blueprint, checkpoint, table, envs, _while_somebody_reads(show))
         except OSError as error:
             raise UnfinishedError(
                 f"the test of all checkpoints could not go on: {error}. What was finished is in "
@@ -209,13 +204,11 @@ def evaluate_all(
 def _evaluate_all(
     blueprint: Blueprint,
     checkpoint: Checkpoint,
-    output: Path,
+    table: ScoreTable,
     envs: Sequence[str],
     show: Callable[[str], None],
 ) -> None:
     flags = blueprint.flags
-    policy = policy_name(flags.greedy)
-    table = ScoreTable(output, flags.test_episode_count, policy)
     pairs = [
         (path, steps, env)
         for steps, path in _checkpoints_beside(checkpoint, show)
@@ -242,7 +235,7 @@ def _evaluate_all(
             continue
         games: list[Game] = []
         play_games(blueprint, model, env, flags.test_episode_count, games, games.append, show)
-        table.add(path.stem, steps, env, games, policy)
+        table.add(path.stem, steps, env, games)
         report = summarise(games, env, str(path), steps, flags.greedy)
         left_s = (time.monotonic() - began_s) / number * (len(waiting) - number)
         show(
@@ -333,26 +326,6 @@ def _check_can_be_written(output: Path) -> None:
         ) from error
 
 
-def _name_beside_older(output: Path, stem: str, reports: Sequence[Report]) -> tuple[str, str]:
-    """Return what the report is to be called: `stem`, unless one of more games has that name.
-
-    That one stays, because it says more; it must be of the same model. The second text says so.
-    """
-    path = output / f"{stem}.json"
-    try:
-        older = parse_json(read_text(path, "the report"), str(path))
-    except ConfigError:  # there is none, or it says nothing
-        return stem, ""
-    count = sum(report.episodes for report in reports)
-    if not isinstance(older, dict) or older.get("agent_steps") != reports[0].agent_steps:
-        return stem, ""
-    before = older.get("episodes")
-    if type(before) is not int or before <= count:
-        return stem, ""
-    note = f"the report of {before} games that is there already stays as it is: {path}"
-    return f"{stem}_{count}games", note
-
-
 def _whole_report(envs: Sequence[str], asked: int, reports: Sequence[Report]) -> dict[str, object]:
     """Return the report of one game as it is, or one of several games, with the reports in it."""
     first = reports[0]
@@ -373,10 +346,6 @@ def _whole_report(envs: Sequence[str], asked: int, reports: Sequence[Report]) ->
 def _write(path: Path, played: dict[str, list[Game]], report: dict[str, object]) -> None:
     """Write <path>.csv, a row per game, and <path>.json, the report; neither follows a link."""
     rows = [{"env": env, **game.row()} for env, games in played.items() for game in games]
-    table = io.StringIO()
-    writer = csv.DictWriter(table, fieldnames=list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
     # A name may have points in it, so `with_suffix` would cut it.
-    write_text(path.with_name(f"{path.name}.csv"), table.getvalue())
+    write_text(path.with_name(f"{path.name}.csv"), as_csv(rows, list(rows[0])))
     write_json(path.with_name(f"{path.name}.json"), report)

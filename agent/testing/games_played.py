@@ -26,7 +26,6 @@ class Progress:
         self,
         wanted: Sequence[int],
         show: Callable[[str], None],
-        max_game_steps: int | None = None,
         advice: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -35,13 +34,11 @@ class Progress:
         Args:
           wanted: how many games are to be played in each of E environments.
           show: function that is called with each line.
-          max_game_steps: steps after which a game is cut off, if there are such.
-          advice: how games get such a limit, if they have none.
+          advice: how a limit of their length is set, where games may never end.
           clock: function that returns the time in seconds.
         """
         self._wanted = sum(wanted)
         self._show = show
-        self._max_game_steps = max_game_steps
         self._advice = f": {advice}" * bool(advice)
         self._clock = clock
         self._began_s = self._shown_s = clock()
@@ -59,31 +56,20 @@ class Progress:
         now_s = self._clock()
         if now_s - self._shown_s >= PROGRESS_INTERVAL_S and any(left):
             self._shown_s = now_s
-            self._show(self._line(now_s - self._began_s, left))
+            seconds = now_s - self._began_s
+            self._show(
+                f"{self._wanted - sum(left)}/{self._wanted} games over after {duration(seconds)}, "
+                f"{self._rows * len(left):,} steps; {self._rest(seconds, left)}"
+            )
 
-    def _line(self, seconds: float, left: Sequence[int]) -> str:
-        done = self._wanted - sum(left)
-        text = (
-            f"{done}/{self._wanted} games over after {duration(seconds)}, "
-            f"{self._rows * len(left):,} steps"
-        )
+    def _rest(self, seconds: float, left: Sequence[int]) -> str:
+        """Say how long it will take if the games that are left are as long as those before."""
         if not self._lengths:
-            return f"{text}; it is not known yet how long a game takes{self._advice}"
-        rows = self._rows_left(left, float(np.mean(self._lengths)))
+            return f"it is not known yet how long a game takes{self._advice}"
+        rows = float((np.array(left) * np.mean(self._lengths) - self._running).max())
         if rows > 0:
-            return f"{text}; about {duration(rows * seconds / self._rows)} left"
-        text = f"{text}; the others last longer than these did"
-        if self._max_game_steps is None:
-            return f"{text}, and it is not known how long{self._advice}"
-        rows = self._rows_left(left, self._max_game_steps)
-        return (
-            f"{text}, at most {duration(rows * seconds / self._rows)} more: a game is cut off "
-            f"after {self._max_game_steps:,} steps"
-        )
-
-    def _rows_left(self, left: Sequence[int], game_steps: float) -> float:
-        """Return the steps that are left until all are done, if games are so long."""
-        return float((np.array(left) * game_steps - self._running).max())
+            return f"about {duration(rows * seconds / self._rows)} left"
+        return f"the others last longer than these did{self._advice}"
 
 
 class Lives:

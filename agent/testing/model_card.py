@@ -39,7 +39,6 @@ class Score:
     distinct_games: int
     human_normalised: float | None = None
     rules: str = ""  # by which the games were played, in words; "" if that is not known
-    asked: int = 0  # games that were to be played, if that is known: more in an interrupted test
 
     @property
     def mean(self) -> float:
@@ -96,7 +95,6 @@ def _score(report: Mapping[str, Any], rows: Sequence[tuple[str, float]]) -> Scor
         int(report["distinct_games"]),
         None if human is None else float(human),
         str(report.get("rules", "")),
-        int(report.get("asked") or 0),
     )
 
 
@@ -219,7 +217,7 @@ def _score_lines(scores: Sequence[Score], facts: Mapping[str, Any]) -> list[str]
             (
                 plain(score.env),
                 plain(score.policy),
-                _games_of(score),
+                str(len(score.returns)),
                 str(score.distinct_games),
                 f"{score.mean:.2f}",
                 f"{low:.2f} to {high:.2f}",
@@ -227,7 +225,6 @@ def _score_lines(scores: Sequence[Score], facts: Mapping[str, Any]) -> list[str]
             )
         )
     headings = ["game", "actions", "games", "distinct", "mean return", "95 % interval", "of human"]
-    is_cut = any(score.asked > len(score.returns) for score in scores)
     rules = dict.fromkeys(plain(shown_text(score.rules, 1000)) for score in scores if score.rules)
     return [
         *table(headings, rows),
@@ -235,16 +232,9 @@ def _score_lines(scores: Sequence[Score], facts: Mapping[str, Any]) -> list[str]
         "Whole games with frozen weights: lost lives end nothing, and returns are not clipped. "
         "Actions are drawn from the policy (sampled), or the most probable ones (greedy). The "
         "interval is a percentile bootstrap of the mean over the games; it says nothing about "
-        "other seeds of the training."
-        + (" A test was interrupted: short games are over first." if is_cut else ""),
+        "other seeds of the training.",
         *(f"\n* {each}" for each in rules),
     ]
-
-
-def _games_of(score: Score) -> str:
-    """Return of how many games a score is, and of how many it was to be, if those are more."""
-    count = len(score.returns)
-    return f"{count} of {score.asked}" if score.asked > count else str(count)
 
 
 def _listed(games: Sequence[str]) -> str:

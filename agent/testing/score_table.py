@@ -17,12 +17,11 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,6 @@ from ritornello.core.atomic_file import write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.file_lock import FileLock
 from ritornello.core.plain_data import read_text, shown_text
-from ritornello.metrics.run_files import csv_cells
 
 SCORES, SCORES_PER_LIFE = "scores.csv", "scores_per_life.csv"
 LOCK = "scores.lock"
@@ -53,8 +51,6 @@ TEST_FACTS = (
     "policy", "episodes", "asked", "distinct_games", "mean", "median", "std", "min", "max",
     "human_normalised",
 )  # fmt: skip
-COUNTS = ("model_steps", "episode_steps", "game", "games", "episode_frames", "lives", "life")
-COUNT = re.compile(r"[0-9]{1,18}")
 MAX_BYTES = 200_000_000  # of a file: some 2,000,000 games
 
 
@@ -174,66 +170,63 @@ def mean_human_normalised(reports: Iterable[Report]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-@contextmanager
-def alone_with_table(folder: Path) -> Iterator[None]:
-    """Hold the right to write the table of a folder, which is made if missing.
-
-    Raises:
-      ConfigError: if another process has it.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / LOCK)
-    if not lock.acquire():
-        raise ConfigError(
-            f"{folder / SCORES} is being written by {lock.holder()}, which tests all checkpoints "
-            "there: expected one such test at a time. Wait until it is done, or stop it and try "
-            "again: what it has added stays, and the test goes on from there."
-        )
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 class ScoreTable:
-    """The two files in one folder, read back when a test goes on.
+    """The two files in one folder, read back when a test goes on; use it within `with`.
 
-    One process writes them, within `alone_with_table`. A model and a game are added together, when
-    all games are played, and each file is replaced at once: an interrupted test loses at most the
-    games of one pair.
+    One process at a time writes them. A model and a game are added together, when all games are
+    played, and each file is replaced at once: an interrupted test loses at most the games of one
+    pair.
     """
 
     def __init__(self, folder: Path, episodes: int, policy: str) -> None:
-        """Read what is there; pass over what is no row, and lives of games that are not there.
+        """Name the files; they are read on entering `with`.
 
         Args:
           folder: folder of the table; it is made if missing.
           episodes: games that are to be played per model and env.
           policy: result of `policy_name`: "sampled" or "greedy".
-
-        Raises:
-          ConfigError: if the files hold games of another kind of test, or are not ours.
         """
         self.games_file = folder / SCORES
         self.lives_file = folder / SCORES_PER_LIFE
-        folder.mkdir(parents=True, exist_ok=True)
-        games = _read(self.games_file, GAME_COLUMNS)
-        counts = Counter(map(_pair, games))
-        self._games = [row for row in games if counts[_pair(row)] >= int(row["games"])]
-        self._done = set(map(_pair, self._games))
-        for row in self._games:
-            self._check(row, counts[_pair(row)], episodes, policy)
-        known = {(*_pair(row), row["game"]) for row in self._games}
-        lives = _read(self.lives_file, LIFE_COLUMNS)
-        self._lives = [row for row in lives if (*_pair(row), row["game"]) in known]
+        self._episodes, self._policy = episodes, policy
+        self._lock = FileLock(folder / LOCK)
+
+    def __enter__(self) -> ScoreTable:
+        """Read what is there.
+
+        Raises:
+          ConfigError: if another process has the table, or the files hold games of another kind of
+            test, or are not ours.
+        """
+        self.games_file.parent.mkdir(parents=True, exist_ok=True)
+        if not self._lock.acquire():
+            raise ConfigError(
+                f"{self.games_file} is being written by {self._lock.holder()}, which tests all "
+                "checkpoints there: expected one such test at a time. Wait until it is done, or "
+                "stop it and try again: what it has added stays, and the test goes on from there."
+            )
+        try:
+            self._games = _read(self.games_file, GAME_COLUMNS)
+            counts = Counter(map(_pair, self._games))
+            for row in self._games:
+                self._check(row, counts[_pair(row)])
+            lives = _read(self.lives_file, LIFE_COLUMNS)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._done = set(counts)
+        # The lives of a pair come first, so those of a test that was killed may be alone.
+        self._lives = [row for row in lives if _pair(row) in self._done]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
     def has(self, model_id: str, model_steps: int, env: str) -> bool:
         """Whether these games are in the table already."""
         return (model_id, str(model_steps), env) in self._done
 
-    def add(
-        self, model_id: str, model_steps: int, env: str, games: Sequence[Game], policy: str
-    ) -> None:
+    def add(self, model_id: str, model_steps: int, env: str, games: Sequence[Game]) -> None:
         """Add the games of one model in one env, lives first: whoever has games has lives."""
         head = (model_id, str(model_steps), env)
         for number, game in enumerate(games):
@@ -245,29 +238,26 @@ class ScoreTable:
                 _row(
                     GAME_COLUMNS,
                     *(*head, game.length_steps, game.return_raw, number, len(games)),
-                    *(game.length_frames, len(game.lives), policy, game.fingerprint),
+                    *(game.length_frames, len(game.lives), self._policy, game.fingerprint),
                 )
             )
         self._done.add(head)
-        write_text(self.lives_file, _as_csv(LIFE_COLUMNS, self._lives))
-        write_text(self.games_file, _as_csv(GAME_COLUMNS, self._games))
+        write_text(self.lives_file, as_csv(self._lives, LIFE_COLUMNS))
+        write_text(self.games_file, as_csv(self._games, GAME_COLUMNS))
 
-    def _check(self, row: dict[str, str], count: int, episodes: int, policy: str) -> None:
-        if row["policy"] != policy or count < episodes:
+    def _check(self, row: dict[str, str], count: int) -> None:
+        if row["policy"] != self._policy or count < self._episodes:
             raise ConfigError(
                 f"{self.games_file} has {count} games with {row['policy']} actions of "
-                f"{row['model_id']} in {row['env']}; {episodes} with {policy} actions are asked "
-                "for, and one table cannot hold both. Give "
+                f"{row['model_id']} in {row['env']}; {self._episodes} with {self._policy} actions "
+                "are asked for, and one table cannot hold both. Give "
                 f"--test_episode_count={count} --greedy={row['policy'] == 'greedy'}, or move "
                 f"{SCORES} and {SCORES_PER_LIFE} away."
             )
 
 
-def _row(columns: Sequence[str], *values: object) -> dict[str, str]:
-    return dict(zip(columns, map(str, values), strict=True))
-
-
-def _as_csv(columns: Sequence[str], rows: Sequence[dict[str, str]]) -> str:
+def as_csv(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
+    """Return a table as the text of a CSV file."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
@@ -275,34 +265,29 @@ def _as_csv(columns: Sequence[str], rows: Sequence[dict[str, str]]) -> str:
     return text.getvalue()
 
 
+def _row(columns: Sequence[str], *values: object) -> dict[str, str]:
+    return dict(zip(columns, map(str, values), strict=True))
+
+
 def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     """Return the rows of a table; none if there is no file.
 
     Raises:
-      ConfigError: if it is no text, or has other columns.
+      ConfigError: if it is not one that `ScoreTable` has written.
     """
     if not path.exists():
         return []
-    lines = read_text(path, "the table", MAX_BYTES).splitlines()
-    head = csv_cells(lines[0]) if lines else list(columns)
-    if head != list(columns):
-        raise ConfigError(
-            f"{path} is another table: expected the columns {','.join(columns)}, got "
-            f"{shown_text(','.join(head))}. Move it away."
-        )
-    of_right_length = (cells for cells in map(csv_cells, lines[1:]) if len(cells) == len(columns))
-    rows = (dict(zip(columns, cells, strict=True)) for cells in of_right_length)
-    return [row for row in rows if _is_ours(row)]
-
-
-def _is_ours(row: dict[str, str]) -> bool:
-    """Whether this program can have written a row: its numbers are numbers."""
+    lines = csv.reader(io.StringIO(read_text(path, "the table", MAX_BYTES), newline=""))
     try:
-        float(row["episode_return"])
-    except ValueError:
-        return False
-    counts = all(COUNT.fullmatch(row[name]) for name in COUNTS if name in row)
-    return counts and row.get("policy", "sampled") in ("sampled", "greedy")
+        head, *rows = lines
+        if head == list(columns):
+            return [dict(zip(columns, row, strict=True)) for row in rows]
+    except (csv.Error, ValueError) as error:
+        raise ConfigError(f"{path} is damaged ({error}). Move it away.") from error
+    raise ConfigError(
+        f"{path} is another table: expected the columns {','.join(columns)}, got "
+        f"{shown_text(','.join(head))}. Move it away."
+    )
 
 
 def _pair(row: dict[str, str]) -> tuple[str, str, str]:

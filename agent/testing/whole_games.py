@@ -28,7 +28,6 @@ from ritornello.wrappers.registry import (
     advice_on_limit,
     check_rendering,
     make_env_vector,
-    max_game_steps,
     steps_per_s,
 )
 from ritornello.wrappers.vector import EnvVector
@@ -113,7 +112,7 @@ def _play(
         greedy=blueprint.flags.greedy,
     )
     fingerprints = Fingerprints(player.observation.stacks)
-    progress = Progress(left, show, max_game_steps(config), advice_on_limit(config))
+    progress = Progress(left, show, advice_on_limit(config))
     each_step()
     while any(left):
         step = player.step()

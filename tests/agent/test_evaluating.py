@@ -189,16 +189,6 @@ def test_whoever_stops_an_evaluation_leaves_no_half_film(tmp_path):
 # --- the folder of the best model ----------------------------------------------------------------
 
 
-def test_a_link_in_the_place_of_the_films_is_not_followed(tmp_path):
-    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
-    run.mkdir()
-    elsewhere.mkdir()
-    (run / "films").symlink_to(elsewhere)
-    _, done, _ = evaluated(run, order(is_filmed=True), env="CartPole-v1")
-    assert "is a link" in done.problem
-    assert list(elsewhere.iterdir()) == []
-
-
 def test_the_best_model_of_later_updates_is_set_aside_with_the_rest(tmp_path):
     at = datetime(2026, 11, 22)
     assert set_later_aside(tmp_path, 5, at) is None

@@ -118,20 +118,6 @@ def test_each_difference_makes_another_game(what: str) -> None:
     assert mark(False) != mark(True)
 
 
-@pytest.mark.parametrize("column", [0, 1])
-def test_games_with_other_real_actions_have_other_fingerprints(column: int) -> None:
-    def mark(actions: np.ndarray) -> str:
-        nothing = np.zeros(1, bool)
-        start = np.zeros((1, 1, 3), np.float32)
-        marks = Fingerprints(start)
-        marks.add(actions, StepResult(start, np.zeros(1, np.float32), nothing, nothing, []))
-        return marks.of(0)
-
-    other = np.array([[0.25, -0.5]], np.float32)
-    other[0, column] = 0.75
-    assert mark(np.array([[0.25, -0.5]], np.float32)) != mark(other)
-
-
 def test_progress_says_what_is_over_and_how_long_the_rest_will_take() -> None:
     now = [0.0]
     lines: list[str] = []
@@ -156,32 +142,10 @@ def test_progress_says_what_is_over_and_how_long_the_rest_will_take() -> None:
     steps(20, EpisodeEnd(0, 1.0, 40, 40))
     assert lines[1] == "1/4 games over after 0:00:20, 80 steps; about 0:00:20 left"
     left[:] = [0, 1]
-    steps(40)  # the one that is left is at its 80th step, and the only one that is over had 40
-    assert lines[2:] == [
-        "3/4 games over after 0:00:30, 120 steps; the others last longer than these did, and "
-        "it is not known how long",
-        "3/4 games over after 0:00:40, 160 steps; the others last longer than these did, and "
-        "it is not known how long",
-    ]
+    steps(20)  # the one that is left is at its 60th step, and the only one that is over had 40
+    assert (
+        lines[2] == "3/4 games over after 0:00:30, 120 steps; the others last longer than these did"
+    )
     left[:] = [0, 0]
     steps(40)
-    assert len(lines) == 4, "nothing is said of games that nobody waits for"
-
-
-def test_progress_says_how_long_a_game_that_never_ends_can_last() -> None:
-    """Seen in Breakout: one game of a hundred went on for a quarter of an hour in a loop."""
-    now = [0.0]
-    lines: list[str] = []
-    progress = Progress([1, 1], lines.append, 100, clock=lambda: now[0])
-    nothing = np.zeros(2, bool)
-    for number in range(40):
-        now[0] += 0.5
-        over = [EpisodeEnd(0, 1.0, 10, 10)] if number == 9 else []
-        left = [0, 1] if number >= 9 else [1, 1]
-        progress.add(StepResult(nothing, nothing, nothing, nothing, over), left)
-    assert lines == [
-        "1/2 games over after 0:00:10, 40 steps; the others last longer than these did, at most "
-        "0:00:40 more: a game is cut off after 100 steps",
-        "1/2 games over after 0:00:20, 80 steps; the others last longer than these did, at most "
-        "0:00:30 more: a game is cut off after 100 steps",
-    ]
+    assert len(lines) == 3, "nothing is said of games that nobody waits for"

@@ -47,13 +47,13 @@ def tested(tmp_path: Path) -> SequenceFolder:
         if is_test(run.flags):
             continue
         made = RunFolder.create(folder.path / run.name, run.flags["env"])
-        table = ScoreTable(made.path, 1, "sampled")
         is_new = run.group == "new"
         last = {DEMON: 1000.0, CARNIVAL: 400.0} if not is_new else {DEMON: 500.0, CARNIVAL: 40.0}
-        for env, points in {**last, PONG: -20.0 + 40 * is_new}.items():
-            table.add("update_000000009", 200, env, [game(7.0)], "sampled")  # one update earlier
-            table.add("step_000000000200", 200, env, [game(points * run.seed)], "sampled")
-            table.add("step_000000000100", 100, env, [game(7.0)], "sampled")
+        with ScoreTable(made.path, 1, "sampled") as table:
+            for env, points in {**last, PONG: -20.0 + 40 * is_new}.items():
+                table.add("update_000000009", 200, env, [game(7.0)])  # one update earlier
+                table.add("step_000000000200", 200, env, [game(points * run.seed)])
+                table.add("step_000000000100", 100, env, [game(7.0)])
     return folder
 
 
