@@ -8,6 +8,7 @@ that of the draw.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -44,16 +45,20 @@ class ActionCode:
                 f"an action has {width} numbers, and 1 to {MAX_COLUMNS} are supported"
             )
         self.is_single_choice = self.actions.is_single_choice  # is asked in every step
+        # Most environments have one choice, which takes no time.
+        self._start = int(space.start) if isinstance(space, Discrete) else None
 
     def meanings(self) -> tuple[str, ...]:
         """Return a name for each action, or for each number where an action is several."""
         if not self.is_single_choice:
             return self.actions.meanings()
-        start = int(self._space.start) if isinstance(self._space, Discrete) else 0
+        start = self._start or 0
         return tuple(map(str, range(start, start + self.actions.parts[0].count)))
 
     def decode(self, action: Any) -> Any:
         """Return what a stored action means: one integer, or a row of numbers."""
+        if self._start is not None:
+            return action + self._start
         return _decoded(self._space, iter([action] if self.is_single_choice else action))
 
     def stored_space(self) -> gymnasium.Space:
@@ -77,7 +82,7 @@ def _parts_of(leaf: Box | Discrete | MultiBinary | MultiDiscrete) -> list[Action
         return [ActionPart(CHOICE, int(leaf.n))]
     if isinstance(leaf, MultiDiscrete):
         return [ActionPart(CHOICE, int(count)) for count in leaf.nvec.flat]
-    count = int(np.prod(leaf.shape))
+    count = math.prod(leaf.shape)
     if isinstance(leaf, MultiBinary):
         return [ActionPart(CHOICE, 2)] * count
     if not np.issubdtype(leaf.dtype or np.int64, np.floating):
@@ -97,7 +102,7 @@ def _decoded(space: Any, row: Iterator[float]) -> Any:
         return {name: _decoded(one, row) for name, one in space.spaces.items()}
     if isinstance(space, Tuple):
         return tuple(_decoded(one, row) for one in space.spaces)
-    own = list(islice(row, int(np.prod(space.shape))))
+    own = list(islice(row, math.prod(space.shape)))
     if isinstance(space, Box):
         array = np.array(own).reshape(space.shape)
         return np.asarray(np.clip(array, space.low, space.high), space.dtype)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 
 from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.plain_data import shown
@@ -66,6 +66,8 @@ class ObservationCode:
         check_supported("an observation", space, MAX_NUMBERS)
         self._space = space
         self._leaves = [_leaf(one, said, path) for path, one in leaves(space)]
+        # Most spaces are one leaf, which takes less time.
+        self._whole = None if isinstance(space, (Dict, Tuple)) else self._leaves[0].encode
         images = [leaf.part for leaf in self._leaves if leaf.part.is_image]
         width = sum(leaf.part.shape[0] for leaf in self._leaves if not leaf.part.is_image)
         if not images and not width:
@@ -89,8 +91,8 @@ class ObservationCode:
         Raises:
           EnvironmentFault: if it is not as its space says.
         """
-        if len(self._leaves) == 1 and not self.parts:
-            return self._leaves[0].encode(next(values(self._space, observation)))
+        if self._whole is not None:
+            return self._whole(observation)
         numbers: list[np.ndarray] = []
         blocks: dict[str, np.ndarray] = {}
         for leaf, value in zip(self._leaves, values(self._space, observation), strict=True):
