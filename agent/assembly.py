@@ -34,7 +34,6 @@ from ritornello.core.spec import EnvSpec
 from ritornello.core.unroll import UnrollSchema
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS, AUTO, NETWORKS
-from ritornello.replay.codec import make_codec
 from ritornello.replay.manager import ReplayManager
 from ritornello.replay.parameters import (
     BufferConfig,
@@ -406,10 +405,7 @@ class Blueprint:
             self.flags.batch_size,
             child_generator(self.own_seed, "replay"),
             schema=self.schema,
-            codec=make_codec(
-                "lz4" if self.flags.use_replay_compression else "none",
-                0,
-            ),
+            codec="lz4" if self.flags.use_replay_compression else "none",
             discarding_strategy=self.flags.discarding_strategy,
             max_draws_per_unroll=self.flags.max_draws_per_unroll,
         )

@@ -24,7 +24,6 @@ from ritornello.agent.assembly import Blueprint, env_config
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.machine import cpu_count
 from ritornello.flags.options import Flags
-from ritornello.replay.codec import Plain
 from ritornello.replay.item import Draw, Item
 from ritornello.transport.weights import WeightBoard
 from ritornello.wrappers.registry import make_env_vector
@@ -60,9 +59,9 @@ def updates(flags: dict[str, Any], games: int = GAMES) -> Iterator[int]:
     actor = LocalActor(Actor(model, 0, with_features=False), acting)
     feed = Feed(schema, blueprint.choices.device)
     records = schema.allocate(games)
-    codec, steps = Plain(), 0
+    steps = 0
     # The batch reads `records` where they were written: nothing acts while it learns.
-    draws = [Draw(Item(i, r, codec, 0, 0), 0, r, is_online=True) for i, r in enumerate(records)]
+    draws = [Draw(Item(i, r, "none", 0, 0), 0, r, is_online=True) for i, r in enumerate(records)]
     group = EnvGroup(env, actor, task_id=np.zeros(games, np.int64))
     rollout = Rollout([group], schema, worker_id=0)
     while True:

@@ -129,11 +129,9 @@ def synthetic_records(blueprint: Blueprint, count: int) -> list[Record]:
 
 
 def _draws(schema: UnrollSchema, records: list[Record]) -> list[Draw]:
-    from ritornello.replay.codec import Plain
 
-    codec = Plain()
     return [
-        Draw(Item(i, codec.encode(record), codec, 0, 0), 0, record, i % 2 == 0)
+        Draw(Item(i, record, "none", 0, 0), 0, record, i % 2 == 0)
         for i, record in enumerate(records)
     ]
 

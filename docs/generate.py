@@ -109,7 +109,7 @@ def replay_page() -> str:
     """Return docs/replay.md with the tables of the kinds and of their keys as they are now."""
     from ritornello.core.markdown import table
     from ritornello.replay.keys import OF_RINGS
-    from ritornello.replay.registry import KINDS, all_keys, keys_of, type_names
+    from ritornello.replay.registry import KINDS, all_keys, keys_of
 
     kinds = []
     for name, sampler in KINDS.items():
@@ -121,15 +121,15 @@ def replay_page() -> str:
         kinds.append((f"`{name}`", sampler.about, *rest))
     keys = []
     for name in all_keys():
-        having = {kind: keys_of(kind)[name] for kind in type_names() if name in keys_of(kind)}
-        without = ", ".join(kind for kind in type_names() if kind not in having)
+        having = {kind: keys_of(kind)[name] for kind in KINDS if name in keys_of(kind)}
+        without = ", ".join(kind for kind in KINDS if kind not in having)
         of = ", ".join(having) if without else "all"
         of = f"all but {without}" if name in OF_RINGS else of
         texts = {kind: key.default_text or _default(key.default) for kind, key in having.items()}
         common = max(texts.values(), key=list(texts.values()).count)
         others = [f"{kind}: {text}" for kind, text in texts.items() if text != common]
         first, *_ = having.values()
-        values = ", ".join(type_names()) if name == "type" else first.values
+        values = ", ".join(KINDS) if name == "type" else first.values
         keys.append((f"`{name}`", of, values, "; ".join([common, *others]), first.meaning))
     text = (DOCS / "replay.md").read_text("utf-8")
     for headings, rows in (

@@ -71,8 +71,7 @@ class Buffer:
     Not thread-safe, on purpose: the manager locks. It never blocks. Only `choose`, `measure` and
     `priorities` may be called without the lock, because they read only their arguments.
 
-    Invariants: never more than `capacity` items, none twice, each with a non-negative counter
-    (`check_valid`).
+    Invariants: never more than `capacity` items, none twice, each with a non-negative counter.
     """
 
     def __init__(
@@ -332,7 +331,6 @@ class Buffer:
         self._table.load_state_dict(state, items)
         self.counts.load_state_dict(state)
         self._batches_unexamined = whole(state, "batches_unexamined")
-        self.check_valid()
 
     def check_room_for(self, state: Mapping[str, Any]) -> None:
         """Raise CheckpointError if a state from `state_dict` holds more items than fit."""
@@ -342,15 +340,6 @@ class Buffer:
                 f"checkpoint holds {count} items of buffer {self.name}, capacity is "
                 f"{self.capacity}. Raise the capacity or resume without replay contents."
             )
-
-    def check_valid(self) -> None:
-        """Raise AssertionError if an invariant is broken (tests and loading call this)."""
-        count = len(self)
-        problems = {f"{count} items exceed capacity {self.capacity}": count > self.capacity}
-        problems |= self._table.problems()
-        broken = [text for text, is_broken in problems.items() if is_broken]
-        if broken:
-            raise AssertionError(f"buffer {self.name}: {'; '.join(broken)}.")
 
     def _evict(self, position: int, while_filling: bool = False) -> Item:
         entry = self._table.remove(position)

@@ -124,7 +124,8 @@ class EntryTable:
         distances = array(state, "distances", np.float64, (len(ids),))
         oldest_first = array(state, "oldest_first", np.int64, (len(ids),)).tolist()
         places = {i: place for place, i in enumerate(ids)}
-        expect(places.keys() <= items.keys(), "items that are there", "ids")
+        expect(len(places) == len(ids) and places.keys() <= items.keys(), "items once each", "ids")
+        expect(bool((draws >= 0).all()), "counts from 0", "draws")
         expect(places.keys() == set(oldest_first), "each item once", "oldest_first")
         self.entries = [
             Entry(items[i], *counted)
@@ -134,16 +135,3 @@ class EntryTable:
         self._sum_inserted_at = sum(entry.item.inserted_at_update for entry in self.entries)
         if self.priorities is not None:
             self.priorities.load_state_dict(state, len(self))
-
-    def problems(self) -> dict[str, bool]:
-        """Return what may be wrong -> whether it is, for `Buffer.check_valid`."""
-        held = [entry.item.id for entry in self.entries]
-        found = {
-            "items and index disagree": {i: p for p, i in enumerate(held)} != dict(self._positions),
-            "an item is held twice": len(set(held)) != len(held),
-            "a counter is negative": any(entry.draws < 0 for entry in self.entries),
-            "the sum of insertion times is wrong": self._sum_inserted_at
-            != sum(entry.item.inserted_at_update for entry in self.entries),
-        }
-        of_priorities = {} if self.priorities is None else self.priorities.problems(len(self))
-        return found | of_priorities

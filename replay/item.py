@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ritornello.core.errors import CheckpointError
 from ritornello.core.saved_state import array, expect, items, whole
 from ritornello.core.unroll import Record
-from ritornello.replay.codec import Codec, Payload, make_codec
+from ritornello.replay.codec import CODECS, Codec, Payload, decode, decoded_nbytes
 from ritornello.replay.distance import Floats
 
 
@@ -32,7 +32,7 @@ class Item:
 
     def record(self) -> Record:
         """Return the decoded record `[nbytes]`, read-only. Any thread may call this."""
-        return self.codec.decode(self.payload)
+        return decode(self.payload, self.codec)
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ def pack_items(held: Iterable[Item], record_nbytes: int) -> dict[str, Any]:
         "ids": np.array([item.id for item in held], np.int64),
         "versions": np.array([item.version for item in held], np.int64),
         "inserted_at_update": np.array([item.inserted_at_update for item in held], np.int64),
-        "codecs": [item.codec.name for item in held],
+        "codecs": [item.codec for item in held],
         "payloads": [item.payload for item in held],
     }
 
@@ -117,13 +117,12 @@ def unpack_items(state: Mapping[str, Any], record_nbytes: int) -> dict[int, Item
     expect(len(set(ids)) == len(ids) and min(ids, default=0) >= 0, "each item once", "ids")
     for name, column in columns.items():
         expect(min(column, default=0) >= 0, "updates from 0", name)
-    codecs = {name: make_codec(name) for name in set(names)}
+    expect(set(names) <= set(CODECS), f"one of {', '.join(CODECS)}", "codecs")
     for number, (name, payload) in enumerate(zip(names, payloads, strict=True)):
         fits = payload.dtype == np.uint8 and payload.ndim == 1
-        fits = fits and codecs[name].decoded_nbytes(payload) == size
+        fits = fits and decoded_nbytes(payload, name) == size
         expect(fits, f"{size} bytes", "payloads", number)
     rows = zip(ids, payloads, names, *columns.values(), strict=True)
     return {
-        i: Item(i, payload, codecs[codec], version, update)
-        for i, payload, codec, version, update in rows
+        i: Item(i, payload, codec, version, update) for i, payload, codec, version, update in rows
     }

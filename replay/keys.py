@@ -88,8 +88,7 @@ REQUIRED: dict[str, Key] = {
     "type": Key(
         "a kind",
         None,
-        "Kind of buffer. `custom` is an older spelling: elite or attentive by its "
-        "`sample_strategy`, standard without one.",
+        "Kind of buffer.",
         str,  # replay/parameters.py has checked it against the kinds
         "required",
     ),

@@ -23,7 +23,7 @@ from ritornello.core.plain_data import shown
 from ritornello.core.saved_state import expect, item, items, whole, within
 from ritornello.core.unroll import Record, UnrollSchema
 from ritornello.replay.buffer import Buffer
-from ritornello.replay.codec import Codec
+from ritornello.replay.codec import Codec, encode
 from ritornello.replay.item import Draw, Item
 from ritornello.replay.mixing import Mixer
 from ritornello.replay.priorities import Outcome
@@ -114,7 +114,7 @@ class ReplayManager:
             int(self._schema.view(record, name))
             for name in ("version", "worker_id", "env_id", "task_id")
         )
-        payload = self._codec.encode(record)
+        payload = encode(record, self._codec)
         faults.at("replay.insert")
         deadline = time.monotonic() + timeout_s
         with self._lock:

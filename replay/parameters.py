@@ -29,14 +29,11 @@ from ritornello.replay.buffer import Buffer
 from ritornello.replay.distance import Distance
 from ritornello.replay.keys import ELITE_INSERTION, OF_RINGS, RATIO_TOLERANCE, REQUIRED
 from ritornello.replay.registry import (
-    CUSTOM,
-    SAMPLE_STRATEGY_TYPES,
-    STANDARD,
+    KINDS,
     all_keys,
     is_own,
     keys_of,
     sampler_of,
-    type_names,
 )
 from ritornello.replay.removers import FarthestFeatures, Oldest, Remover, Reservoir
 from ritornello.replay.sampler import Sampler
@@ -52,7 +49,7 @@ MAX_TEXT = 100_000  # characters of the parameter
 class BufferConfig:
     """One buffer, checked and complete. Keys that do not matter to its type have their defaults."""
 
-    type: str  # a kind, see `sampler_of`; "custom" has been resolved to one
+    type: str  # a kind, see `sampler_of`
     capacity: int  # unrolls
     sample_ratio: Fraction  # share of each batch
     values: Mapping[str, Any]  # of all other keys of its kind (`keys_of`)
@@ -295,36 +292,23 @@ def _buffer_config(position: int, given: Any) -> BufferConfig:
             raise ConfigError(
                 f"{name} of {where} is {shown(value)}, expected {keys[name].values}."
             ) from error
-    kind = _resolve_custom(where, fields)
+    if fields.get("insert_strategy") and fields.get("reservoir"):
+        raise ConfigError(f"{where} has both insert_strategy and reservoir; it can drop by one.")
     return BufferConfig(kind, fields["capacity"], fields["sample_ratio"], _values(kind, fields))
 
 
 def _type(where: str, value: Any) -> str:
     if isinstance(value, str) and is_own(value):
         return value
-    names = {american(name): name for name in type_names()}
+    names = {american(name): name for name in KINDS}
     name = american(value.lower()) if isinstance(value, str) else ""
     if name not in names:
         raise ConfigError(
-            f"type of {where} is {shown(value)}, expected {', '.join(type_names())}, or "
+            f"type of {where} is {shown(value)}, expected {', '.join(KINDS)}, or "
             "<module>:<name> for a kind of your own (docs/replay.md). "
             f"{did_you_mean(name, names)}".rstrip()
         )
     return names[name]
-
-
-def _resolve_custom(where: str, fields: dict[str, Any]) -> str:
-    """Return the kind that is meant; check combinations, and give "custom" its own default."""
-    kind, strategy = fields["type"], fields.get("sample_strategy")
-    meant = SAMPLE_STRATEGY_TYPES[strategy] if strategy else STANDARD if kind == CUSTOM else kind
-    if kind not in (CUSTOM, meant):
-        raise ConfigError(f"{where} is of type {kind}, but its sample_strategy is {strategy}.")
-    if fields.get("insert_strategy") and fields.get("reservoir"):
-        raise ConfigError(f"{where} has both insert_strategy and reservoir; it can drop by one.")
-    if kind == CUSTOM:
-        multiplier = keys_of(CUSTOM)["lambda_batch_multiplier"]
-        fields.setdefault("lambda_batch_multiplier", multiplier.default)
-    return meant
 
 
 def _values(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:

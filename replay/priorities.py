@@ -88,15 +88,6 @@ class Priorities:
         expect(bool(known), f"a priority above 0, at most {LARGEST:g}, for each id", "priorities")
         self.tree = SumTree(given)
 
-    def problems(self, size: int) -> dict[str, bool]:
-        """Return what may be wrong -> whether it is, for `Buffer.check_valid`."""
-        self.tree.check_valid()
-        held = self.tree[np.arange(size)]
-        return {
-            "an item has no priority": not (held > 0).all(),
-            "there are priorities of items that are gone": self.tree.total != SumTree(held).total,
-        }
-
 
 def checked_priorities(priorities: ArrayLike, count: int, of: str) -> Masses:
     """Return what the sampler of buffer `of` said of `count` unrolls, float64 [count].

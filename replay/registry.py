@@ -15,39 +15,24 @@ Next to read: replay/parameters.py, which makes buffers of the parameter.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from ritornello.core.errors import ConfigError
-from ritornello.replay.keys import OF_RINGS, REQUIRED, Key, one_of
+from ritornello.replay.keys import OF_RINGS, REQUIRED, Key
 from ritornello.replay.prioritised import Prioritised
 from ritornello.replay.sampler import Sampler
 from ritornello.replay.samplers import Attentive, Circular, Elite, Fifo, LeastDrawn, Uniform
 
-QUEUE, STANDARD, ATTENTIVE, ELITE, CUSTOM = "queue", "standard", "attentive", "elite", "custom"
-
 KINDS: dict[str, type[Sampler]] = {
-    QUEUE: Fifo,
-    STANDARD: Uniform,
-    ATTENTIVE: Attentive,
-    ELITE: Elite,
+    "queue": Fifo,
+    "standard": Uniform,
+    "attentive": Attentive,
+    "elite": Elite,
     "prioritised": Prioritised,
     "least_drawn": LeastDrawn,
     "circular": Circular,
 }
 
 SHIPPED = frozenset(KINDS)
-
-# The older platform's way to say which kind is meant.
-SAMPLE_STRATEGY_TYPES = {"elite_sampling": ELITE, "attentive_sampling": ATTENTIVE}
-_SAMPLE_STRATEGY = {
-    "sample_strategy": Key(
-        ", ".join(SAMPLE_STRATEGY_TYPES),
-        None,
-        "How candidates are ranked. Only `custom` needs it.",
-        one_of(*SAMPLE_STRATEGY_TYPES),
-        "by type; custom: uniform",
-    )
-}
 
 
 def register(name: str, sampler: type[Sampler]) -> None:
@@ -60,10 +45,10 @@ def register(name: str, sampler: type[Sampler]) -> None:
     Raises:
       ConfigError: if the name is taken by another class, or the class cannot be a kind.
     """
-    if not (name.isidentifier() and name.isascii() and name == name.lower()) or name == CUSTOM:
+    if not (name.isidentifier() and name.isascii() and name == name.lower()):
         raise ConfigError(
             f"a kind of replay cannot be called {name!r}: expected small letters, digits and "
-            f"underscores, and not {CUSTOM}."
+            "underscores."
         )
     taken = KINDS.get(name)
     # A notebook in which a cell is run again makes a new class of the same name.
@@ -113,28 +98,15 @@ def is_own(kind: str) -> bool:
     return name not in SHIPPED and name in KINDS and KINDS[name].__module__ == module
 
 
-def type_names() -> tuple[str, ...]:
-    """Return all that `type` may be."""
-    return (*KINDS, CUSTOM)
-
-
 def keys_of(kind: str) -> Mapping[str, Key]:
     """Return the keys of a kind by name, in the order in which they are shown."""
-    if kind == CUSTOM:
-        # As the older platform had it: with a multiplier of 1 there is nothing to choose from.
-        multiplier = Elite.keys["lambda_batch_multiplier"]
-        alone = {"lambda_batch_multiplier": replace(multiplier, default=1.0)}
-        return {**REQUIRED, **_SAMPLE_STRATEGY, **Elite.keys, **alone, **OF_RINGS}
     sampler = sampler_of(kind)
-    if sampler.sets_the_pace():
-        return {**REQUIRED, **sampler.keys}
-    older = _SAMPLE_STRATEGY if kind in SAMPLE_STRATEGY_TYPES.values() else {}
-    return {**REQUIRED, **older, **sampler.keys, **OF_RINGS}
+    return {**REQUIRED, **sampler.keys, **({} if sampler.sets_the_pace() else OF_RINGS)}
 
 
 def all_keys() -> tuple[str, ...]:
     """Return the names of the keys of all kinds, each once."""
-    names = [name for kind in type_names() for name in keys_of(kind) if name not in OF_RINGS]
+    names = [name for kind in KINDS for name in keys_of(kind) if name not in OF_RINGS]
     return tuple(dict.fromkeys([*names, *OF_RINGS]))
 
 

@@ -74,14 +74,6 @@ class SumTree:
             node = 2 * node + goes_right
         return node - self._leaf_count
 
-    def check_valid(self) -> None:
-        """Raise AssertionError if an inner node is not the sum of its children."""
-        inner = np.arange(1, self._leaf_count)
-        assert np.array_equal(
-            self._nodes[inner], self._nodes[2 * inner] + self._nodes[2 * inner + 1]
-        ), "an inner node is not the sum of its children"
-        assert (self._nodes >= 0).all(), "a mass is negative"
-
     def _grow(self, count: int, leaves: Masses) -> None:
         """Make room for `count` positions, of which the first are `leaves`."""
         while self._leaf_count < count:

@@ -28,11 +28,10 @@ from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import TransportError
 from ritornello.core.project import PACKAGE
 from ritornello.core.unroll import Record, UnrollSchema
-from ritornello.replay.codec import Lz4
+from ritornello.replay.codec import decode, encode
 from ritornello.transport.channel import WorkerStats
 from ritornello.transport.weights import WeightBoard
 
-CODEC = Lz4()
 # What runs in a worker; a difference there changes what is played, or how it is written down.
 PACKAGES = ("core", "flags", "wrappers", "replay", "transport", "agent")
 LIBRARIES = ("torch", "numpy", "gymnasium", "ale-py", "lz4")
@@ -63,7 +62,7 @@ class PackedBlock:
                 f"worker {self.worker_id} sent {len(self.payloads)} records, expected {len(into)}."
             )
         for record, payload in zip(into, self.payloads, strict=True):
-            unpacked = CODEC.decode(np.frombuffer(payload, np.uint8))
+            unpacked = decode(np.frombuffer(payload, np.uint8), "lz4")
             if len(unpacked) != schema.nbytes:
                 raise TransportError(
                     f"worker {self.worker_id} sent a record of {len(unpacked)} bytes, expected "
@@ -76,7 +75,7 @@ def pack(
     worker_id: int, records: Record, episodes: tuple[EpisodeEnd, ...], stats: WorkerStats
 ) -> PackedBlock:
     """Return a block of `records` [E, nbytes] uint8 that shares no memory with them."""
-    payloads = tuple(CODEC.encode(record).tobytes() for record in records)
+    payloads = tuple(encode(record, "lz4").tobytes() for record in records)
     return PackedBlock(worker_id, payloads, episodes, stats)
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from ritornello.flags.group import FlagGroup, flag
 from ritornello.flags.kinds import Count, CountOrAuto, Fraction01, Number, ReplayParameters
 from ritornello.replay.mixing import DiscardingStrategy
-from ritornello.replay.registry import type_names
+from ritornello.replay.registry import KINDS
 
 DEFAULT_REPLAY = (
     '[{"type": "queue", "capacity": 4, "sample_ratio": 0.5}, '
@@ -25,7 +25,7 @@ class ReplayFlags(FlagGroup, effect="learning"):
     )
     replay_parameters: ReplayParameters = flag(
         DEFAULT_REPLAY,
-        f"replay buffers, each <type>:<capacity in unrolls>:<share of the batch>, then :<key>=<value> for more, e.g. queue:4:0.5,elite:2000:0.5:score_stride=4; or a list in JSON or YAML, [{{type: queue, capacity: 4, sample_ratio: 1}}]. type: {', '.join(type_names())}, or <module>:<name> of your own. The shares must sum to 1. See docs/replay.md",
+        f"replay buffers, each <type>:<capacity in unrolls>:<share of the batch>, then :<key>=<value> for more, e.g. queue:4:0.5,elite:2000:0.5:score_stride=4; or a list in JSON or YAML, [{{type: queue, capacity: 4, sample_ratio: 1}}]. type: {', '.join(KINDS)}, or <module>:<name> of your own. The shares must sum to 1. See docs/replay.md",
         main=True,
         also="replay",
     )

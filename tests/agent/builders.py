@@ -9,7 +9,6 @@ from ritornello.agent.distributions import distribution_of
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.core.spec import EnvSpec
-from ritornello.replay.codec import Plain
 from ritornello.replay.item import Draw, Item
 
 
@@ -90,8 +89,7 @@ def make_batch(spec=None, *, steps=5, size=4, tasks=1, seed=0, state_count=0, **
 
 def batch_of(schema, records):
     """The batch that the feed makes of records, all of them new."""
-    codec = Plain()
-    draws = [Draw(Item(0, record, codec, 0, 0), 0, record, True) for record in records]
+    draws = [Draw(Item(0, record, "none", 0, 0), 0, record, True) for record in records]
     return Feed(schema, torch.device("cpu")).compose(draws, 0)
 
 

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from ritornello.agent.learning.feed import Feed, restack, stale_frames
 from ritornello.core.spec import EnvSpec
 from ritornello.core.unroll import UnrollSchema
-from ritornello.replay.codec import Plain
 from ritornello.replay.item import Draw, Item
 
 
@@ -59,9 +58,8 @@ def make_draws(schema, count, first=None):
         getattr(unroll, name)[...] = 0
     unroll.env_id[...] = np.arange(count)
     unroll.version[...] = 10 + np.arange(count)
-    codec = Plain()
     return [
-        Draw(Item(i, codec.encode(r), codec, 10 + i, 20 + i), i % 2, r, i % 2 == 0)
+        Draw(Item(i, r, "none", 10 + i, 20 + i), i % 2, r, i % 2 == 0)
         for i, r in enumerate(records)
     ]
 
@@ -164,13 +162,12 @@ def test_stacks_of_the_batch_are_the_ones_that_the_agent_saw(env):
     act = actor.act
     actor.act = lambda shown: (seen.append(shown.stacks.copy()), act(shown))[1]
     feed = Feed(blueprint.schema, torch.device("cpu"))
-    codec = Plain()
     resets = 0
     for _ in range(8):
         seen.clear()
         block = blueprint.schema.allocate(2)
         body.collect(block)
-        draws = [Draw(Item(0, codec.encode(r), codec, 0, 0), 0, r, True) for r in block]
+        draws = [Draw(Item(0, r, "none", 0, 0), 0, r, True) for r in block]
         batch = feed.compose(draws, 0)
         resets += int(batch.first.sum())
         shown = np.stack(seen).reshape(20, 2, 4, 42, 42)

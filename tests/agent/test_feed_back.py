@@ -28,6 +28,7 @@ from tests.agent.runs import make_blueprint
 from tests.agent.test_feed import make_draws
 from tests.agent.test_threaded import HANGS_S
 from tests.reference.vtrace_loops import vtrace_loops
+from tests.replay.builders import check_valid
 
 PLAIN = ImpalaConfig(
     reward_transform="none", lambda_=1.0, advantage_normalisation="none", loss_reduction="sum"
@@ -210,5 +211,5 @@ def test_with_threads_what_was_learned_comes_back_while_others_insert_and_draw()
         experience.close()
         board.close()
     (_, buffer) = replay.buffers
-    buffer.check_valid()
+    check_valid(buffer)
     assert len(np.unique(buffer.state_dict()["priorities"])) > 5

@@ -45,7 +45,7 @@ BUFFERS = [
     {"type": "queue", "capacity": 4, "sample_ratio": 0.5},
     {"type": "standard", "capacity": 100, "sample_ratio": 0.2, "reservoir": True},
     {"type": "elite", "capacity": 50, "sample_ratio": 0.2, "dist_function": "ln_norm", "p": 2},
-    {"type": "custom", "capacity": 9, "sample_ratio": 0.1, "sample_strategy": "attentive_sampling"},
+    {"type": "attentive", "capacity": 9, "sample_ratio": 0.1},
 ]
 PLAN = {
     "name": "fuzz",

@@ -11,13 +11,13 @@ import numpy as np
 from ritornello.core.spec import EnvSpec
 from ritornello.core.unroll import Record, UnrollSchema
 from ritornello.replay.buffer import Buffer
-from ritornello.replay.codec import Plain, make_codec
 from ritornello.replay.distance import Evidence, Floats
 from ritornello.replay.item import Item
 from ritornello.replay.manager import ReplayManager
 from ritornello.replay.parameters import make_buffers, parse_replay_parameters
 from ritornello.replay.scoring import Evaluation, SampleContext
 from ritornello.replay.several_games import split_by_task
+from ritornello.replay.sum_tree import SumTree
 
 SPEC = EnvSpec("tests/Vector-v0", (3,), "float32", 1, ("left", "right"), 1)
 SCHEMA = UnrollSchema(SPEC, unroll_length=4, feature_count=5)
@@ -59,7 +59,7 @@ def seq_of(record: Record, schema: UnrollSchema = SCHEMA) -> int:
 
 
 def make_item(item_id: int, inserted_at_update: int = 0) -> Item:
-    return Item(item_id, np.zeros(1, np.uint8), Plain(), 0, inserted_at_update)
+    return Item(item_id, np.zeros(1, np.uint8), "none", 0, inserted_at_update)
 
 
 def fill(buffer: Buffer, count: int, seed: int = 0) -> list[Item]:
@@ -68,6 +68,30 @@ def fill(buffer: Buffer, count: int, seed: int = 0) -> list[Item]:
     for item in items:
         buffer.insert(item, rng)
     return items
+
+
+def check_valid(buffer: Buffer) -> None:
+    """Fail if an invariant of a buffer is broken."""
+    table = buffer._table
+    held = [entry.item.id for entry in table.entries]
+    assert len(set(held)) == len(held) <= buffer.capacity
+    assert {i: position for position, i in enumerate(held)} == dict(table._positions)
+    assert all(entry.draws >= 0 for entry in table.entries)
+    inserted = [entry.item.inserted_at_update for entry in table.entries]
+    assert table._sum_inserted_at == sum(inserted)
+    if table.priorities is not None:
+        tree = table.priorities.tree
+        check_sums(tree)
+        masses = tree[np.arange(len(held))]
+        assert (masses > 0).all(), "an item has no priority"
+        assert tree.total == SumTree(masses).total, "there are priorities of items that are gone"
+
+
+def check_sums(tree: SumTree) -> None:
+    """Fail if an inner node is not exactly the sum of its children."""
+    inner, nodes = np.arange(1, tree._leaf_count), tree._nodes
+    assert np.array_equal(nodes[inner], nodes[2 * inner] + nodes[2 * inner + 1])
+    assert (nodes >= 0).all()
 
 
 def priorities_of(buffer: Buffer) -> dict[int, float]:
@@ -123,7 +147,7 @@ def make_manager(
         batch_size,
         np.random.default_rng(seed),
         schema=schema,
-        codec=make_codec(codec),
+        codec=codec,
         **options,
     )
 

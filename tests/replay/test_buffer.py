@@ -15,7 +15,7 @@ from ritornello.replay.removers import Oldest
 from ritornello.replay.samplers import Elite, Fifo, LeastDrawn, Uniform
 from tests.reference.naive_buffer import NaiveBuffer
 from tests.reference.prioritised_loops import importance_weights
-from tests.replay.builders import fill, make_item
+from tests.replay.builders import check_valid, fill, make_item
 
 
 class BufferMachine(RuleBasedStateMachine):
@@ -125,7 +125,7 @@ class BufferMachine(RuleBasedStateMachine):
 
     @invariant()
     def a_buffer_never_exceeds_capacity_and_check_valid_holds_after_each_operation(self):
-        self.buffer.check_valid()
+        check_valid(self.buffer)
         assert [item.id for item in self.buffer.items] == self.naive.ids
         assert len(self.buffer) == len(self.naive.ids) <= self.buffer.capacity
         stats = self.buffer.stats(update=1000)

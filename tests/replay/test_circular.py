@@ -21,6 +21,7 @@ from ritornello.replay.parameters import (
 from ritornello.replay.several_games import split_by_task
 from tests.reference.naive_circular import NaiveCircular
 from tests.replay.builders import (
+    check_valid,
     circular,
     context,
     make_item,
@@ -103,7 +104,7 @@ class CircularMachine(RuleBasedStateMachine):
 
     @invariant()
     def it_holds_what_the_list_holds_and_nothing_was_drawn_too_often(self):
-        self.buffer.check_valid()
+        check_valid(self.buffer)
         assert [item.id for item in self.buffer.items] == [i for i, _ in self.naive.waiting]
         assert all(draws <= self.naive.uses for draws in self.draws.values())
 

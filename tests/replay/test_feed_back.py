@@ -8,6 +8,7 @@ import pytest
 from ritornello.core.errors import Closed
 from ritornello.replay.priorities import Outcome
 from tests.replay.builders import (
+    check_valid,
     context,
     make_manager,
     make_record,
@@ -108,7 +109,7 @@ def test_threads_that_insert_draw_and_feed_back_leave_the_buffers_whole():
         pytest.fail("nobody has closed it")
     assert len(learned) >= enough
     for buffer in manager.buffers:
-        buffer.check_valid()
+        check_valid(buffer)
     held = priorities_of(manager.buffers[2])
     assert len(held) == 12
     assert len(set(held.values())) > 1  # some of them were fed back

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ritornello.replay.mixing import DISCARDING_STRATEGIES
 from ritornello.replay.priorities import Outcome
-from tests.replay.builders import context, make_manager, make_record, maker, seq_of
+from tests.replay.builders import check_valid, context, make_manager, make_record, maker, seq_of
 
 KINDS = ("queue", "standard", "elite", "attentive", "prioritised", "least_drawn", "circular")
 UNDIVIDED = ("queue", "circular")  # one buffer for all games
@@ -170,7 +170,7 @@ class ManagerMachine(RuleBasedStateMachine):
     def all_is_consistent(self):
         buffers = self.manager.buffers
         for buffer in buffers:
-            buffer.check_valid()
+            check_valid(buffer)
         for number, capacity in enumerate(self.capacities):
             of_game = zip(buffers, self.parts, strict=True)
             assert capacity == sum(b.capacity for b, part in of_game if part[0] == number)

@@ -8,6 +8,7 @@ import pytest
 from ritornello.core.errors import Closed
 from tests.deadlines import HANGS_S
 from tests.replay.builders import (
+    check_valid,
     context,
     elite,
     evaluate_as_stored,
@@ -76,7 +77,7 @@ def test_no_unroll_is_lost_or_given_twice_between_ingest_and_several_cache_threa
     assert all(batch == sorted(batch) for batch in taken)
     assert sorted(seq for batch in taken for seq in batch) == list(range(len(records)))
     for buffer in manager.buffers:
-        buffer.check_valid()
+        check_valid(buffer)
 
 
 def test_a_waiting_insert_goes_on_as_soon_as_sample_makes_room():
@@ -130,7 +131,7 @@ def test_items_evicted_while_they_are_scored_are_still_drawn():
     draws = manager.sample(context(evaluate=evaluate), 0)
     assert {seq_of(draw.record) for draw in draws[2:]} <= set(range(8))
     for buffer in manager.buffers:
-        buffer.check_valid()
+        check_valid(buffer)
 
 
 @pytest.mark.parametrize(

@@ -74,21 +74,6 @@ def test_a_wrong_sum_is_refused_with_the_shares():
         parse_replay_parameters([queue(1, 0.5), standard(9, 0.4)])
 
 
-@pytest.mark.parametrize(
-    ("strategy", "kind"),
-    [
-        ({}, "standard"),
-        ({"sample_strategy": "elite_sampling"}, "elite"),
-        ({"sample_strategy": "attentive_sampling"}, "attentive"),
-    ],
-)
-def test_custom_means_the_type_of_its_sample_strategy(strategy, kind):
-    old = {"type": "custom", "capacity": 5, "sample_ratio": 1, "dist_function": "ln_norm", "p": 2}
-    (config,) = parse_replay_parameters([{**old, **strategy}])
-    assert config.type == kind
-    assert config.values.get("lambda_batch_multiplier", 1) == 1
-
-
 def test_each_kind_is_its_sampler_and_remover():
     makers = [queue, standard, attentive, elite, prioritised, least_drawn, circular]
     kinds = [make(4, ratio) for make, ratio in zip(makers, [0.4] + [0.1] * 6, strict=True)]
@@ -194,7 +179,7 @@ def test_the_fill_threshold_is_exact():
         ([{"type": "queue", "capacity": 1}], "lacks sample_ratio"),
         ([{**queue(1), "capcity": 3}], "did you mean capacity"),
         ([{**queue(1), "zzz": 3}], "known are type"),
-        ([{**queue(1), "type": "cust"}], "expected queue, .* did you mean custom"),
+        ([{**queue(1), "type": "standart"}], "expected queue, .* did you mean standard"),
         ([{**queue(1), "type": 3}], "expected queue, standard"),
         ([queue(0)], "capacity of replay buffer 1 is 0"),
         ([queue(1.5)], "capacity"),
@@ -213,7 +198,6 @@ def test_the_fill_threshold_is_exact():
         ([elite(1, elite_sampling_strategy="strategyx")], "strategy1"),
         ([elite(1, lambda_batch_multiplier=0.5)], "number >= 1"),
         ([elite(1, alfa_annealing_factor=0)], "number > 0"),
-        ([elite(1, sample_strategy="attentive_sampling")], "type elite, but"),
         ([elite(1, reservoir=True, insert_strategy="elite_insertion")], "both"),
         ([elite(1, reservoir=1)], "true, false"),
         ([attentive(1, dist_function="policy_kl")], "policy_kl"),
@@ -240,7 +224,7 @@ OPTIONS = {
     st.lists(
         st.fixed_dictionaries(
             {
-                "type": st.sampled_from(["elite", "attentive", "custom"]),
+                "type": st.sampled_from(["elite", "attentive"]),
                 "capacity": st.integers(1, 100),
             },
             optional=OPTIONS,

@@ -8,7 +8,7 @@ from ritornello.replay.buffer import Buffer
 from ritornello.replay.distance import Distance
 from ritornello.replay.removers import FarthestFeatures, Reservoir
 from ritornello.replay.samplers import Uniform
-from tests.replay.builders import fill, make_item
+from tests.replay.builders import check_valid, fill, make_item
 
 
 def test_a_reservoir_keeps_each_past_unroll_equally_likely():
@@ -58,7 +58,7 @@ def kept_by_buffer(rng, room_before=ROOM):
         size = len(buffer)
         dropped = buffer.insert(item, rng)
         assert len(buffer) == size + (dropped is None)
-        buffer.check_valid()
+        check_valid(buffer)
     return [item.id for item in buffer.items]
 
 
