@@ -8,13 +8,14 @@ interval: games are drawn again, not steps, because the steps of a game are not 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ritornello.agent.stored.hub import is_on_hub
+from ritornello.agent.testing.player import Step
 from ritornello.analysis.figure import save
 from ritornello.analysis.options import (
     add,
@@ -41,23 +42,39 @@ Several agents are separated by commas; label=place names one in the figure.
 """
 
 
-@dataclass(frozen=True)
 class Played:
-    """What one agent did in G games of one kind; a game is a row."""
+    """What one agent has done so far in G games of one kind; a game is a row."""
 
-    agent: str
-    env: str
-    names: tuple[str, ...]  # A actions
-    steps: np.ndarray  # [G] int64
-    shares: np.ndarray  # [G, A] float64, sum to 1
-    probabilities: np.ndarray  # [G, A] float64, mean of the policy, sum to 1
-    entropy: np.ndarray  # [G] float64, mean of the policy's, nats
-    returns: list[float]  # of the games that came to their end
+    def __init__(self, agent: str, env: str, names: tuple[str, ...], games: int) -> None:
+        """Start with nothing done; `names` are those of the A actions."""
+        self.agent, self.env, self.names = agent, env, names
+        self.steps = np.zeros(games, np.int64)
+        self.returns: list[float] = []  # of the games that came to their end
+        self.is_playing = np.ones(games, np.bool_)
+        self._counts = np.zeros((games, len(names)))
+        self._probabilities = np.zeros((games, len(names)))
+        self._entropy = np.zeros((games, 1))
 
-    def report(self) -> dict[str, object]:
+    def add(self, step: Step) -> None:
+        """Count one decision in each game that is not over."""
+        log_p = step.heads.params.double().log_softmax(-1)
+        p = log_p.exp()
+        rows = np.flatnonzero(self.is_playing)
+        self.steps[rows] += 1
+        self._counts[rows, step.action[rows]] += 1
+        self._probabilities[rows] += p.numpy()[rows]
+        self._entropy[rows] -= (p * log_p).sum(-1, keepdim=True).numpy()[rows]
+        for end in step.episodes:
+            if self.is_playing[end.env_id]:
+                self.is_playing[end.env_id] = False
+                self.returns.append(end.return_raw)
+
+    def report(self) -> dict[str, Any]:
         """Return plain JSON types: means and intervals over the games."""
-        both = zip(mean_of(self.shares), mean_of(self.probabilities), strict=True)
-        (entropy,) = mean_of(self.entropy[:, None])
+        shares, probabilities, (entropy,) = (
+            mean_of(sums / self.steps[:, None])
+            for sums in (self._counts, self._probabilities, self._entropy)
+        )
         return {
             "agent": self.agent,
             "env": self.env,
@@ -68,7 +85,7 @@ class Played:
             "entropy_nats": entropy,
             "actions": {
                 name: {"share": share, "probability": probability}
-                for name, (share, probability) in zip(self.names, both, strict=True)
+                for name, share, probability in zip(self.names, shares, probabilities, strict=True)
             },
         }
 
@@ -81,60 +98,47 @@ def main(arguments: Sequence[str]) -> int:
     agents = _load(options.load_model_url, options.env)
     first, _ = next(iter(agents.values()))
     with results_folder(options.output or first.folder / "actions") as folder:
-        so_far: dict[tuple[str, int], Played] = {}
-        with until_interrupted(so_far) as ending:
+        played: list[Played] = []
+        with until_interrupted(played) as ending:
             for label, (agent, tasks) in agents.items():
                 for task in tasks:
-                    for one in watch(agent, label, task, options):
-                        so_far[label, task] = one
-        played = list(so_far.values())
-        write_json(folder / "actions.json", {"agents": [one.report() for one in played]})
-        _draw(played, folder / "actions.png")
+                    watch(agent, label, task, options, played)
+        reports = [one.report() for one in played]
+        write_json(folder / "actions.json", {"agents": reports})
+        _draw(reports, folder / "actions.png")
         say_written(folder, "actions.png", "actions.json")
     return ending.status
 
 
 def watch(
-    agent: LoadedAgent, label: str, task: int, options: argparse.Namespace
-) -> Iterator[Played]:
-    """Let an agent play one game per seed, side by side; yield what it did so far at each step.
+    agent: LoadedAgent, label: str, task: int, options: argparse.Namespace, played: list[Played]
+) -> None:
+    """Let an agent play one game per seed, side by side; keep what it does in `played`.
 
     Args:
       agent: the agent that plays.
       label: its name in the report.
       task: number of the game among those that the agent plays.
       options: the command line; `games`, `max_steps`, `seed` and `greedy` are read.
+      played: gets one entry more, from the first step on.
     """
-    spec, count, env = agent.env_spec, options.games, agent.games[task]
-    counts = np.zeros((count, spec.action_count))
-    probabilities = np.zeros_like(counts)
-    entropy, steps = np.zeros(count), np.zeros(count, np.int64)
-    playing = np.ones(count, np.bool_)
-    returns: list[float] = []
-    tasks = [task] * count
+    count, env = options.games, agent.games[task]
+    done = Played(label, env, agent.env_spec.action_meanings, count)
     moments = play_many(
-        agent, count, tasks=tasks, seed=options.seed, greedy=options.greedy, steps=options.max_steps
+        agent,
+        count,
+        tasks=[task] * count,
+        seed=options.seed,
+        greedy=options.greedy,
+        steps=options.max_steps,
     )
     with progress() as bars:
         about = f"{label}: {game_name(env)}"
         for step in bars.track(moments, options.max_steps, description=about):
-            log_p = step.heads.params.double().log_softmax(-1)
-            p = log_p.exp()
-            rows = np.flatnonzero(playing)
-            counts[rows, step.action[rows]] += 1
-            probabilities[rows] += p.numpy()[rows]
-            entropy[rows] -= (p * log_p).sum(-1).numpy()[rows]
-            steps[rows] += 1
-            for end in step.episodes:
-                if playing[end.env_id]:
-                    playing[end.env_id] = False
-                    returns.append(end.return_raw)
-            shares, means = counts / steps[:, None], probabilities / steps[:, None]
-            names = spec.action_meanings
-            yield Played(
-                label, env, names, steps.copy(), shares, means, entropy / steps, returns.copy()
-            )
-            if not playing.any():
+            done.add(step)
+            if done not in played:
+                played.append(done)
+            if not done.is_playing.any():
                 break
 
 
@@ -169,46 +173,44 @@ def _load(places: str, env: str | None) -> dict[str, tuple[LoadedAgent, list[int
     return agents
 
 
-def _draw(played: Sequence[Played], path: Path) -> None:
+def _draw(reports: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw bars: a panel per game, a group per action, a colour per agent."""
-    agents = list(dict.fromkeys(one.agent for one in played))
-    panels: dict[str, list[Played]] = {}
-    for one in played:
-        panels.setdefault(one.env, []).append(one)
-    most = max(len(one.names) for one in played)
+    agents = list(dict.fromkeys(one["agent"] for one in reports))
+    envs = list(dict.fromkeys(one["env"] for one in reports))
+    most = max(len(one["actions"]) for one in reports)
     width = max(6.0, 1.6 + 0.35 * most * max(2, len(agents)))
-    figure = new_figure(width, 0.6 + 2.8 * len(panels), dpi=110)
-    for number, (env, here) in enumerate(panels.items(), start=1):
-        axes = figure.add_subplot(len(panels), 1, number)
+    figure = new_figure(width, 0.6 + 2.8 * len(envs), dpi=110)
+    for number, env in enumerate(envs, start=1):
+        axes = figure.add_subplot(len(envs), 1, number)
+        here = [one for one in reports if one["env"] == env]
         # Agents of one game may differ in their actions: one may have the full set.
-        names = list(dict.fromkeys(name for one in here for name in one.names))
+        names = list(dict.fromkeys(name for one in here for name in one["actions"]))
         width = 0.8 / len(here)
         for place, one in enumerate(here):
-            means = 100 * one.shares.mean(0)
-            places = np.array([names.index(name) for name in one.names])
+            shares = [action["share"] for action in one["actions"].values()]
+            about = f"{figure_text(one['agent'])} (entropy {one['entropy_nats']['mean']:.2f} nats)"
+            # A game alone has no interval: NaN draws none.
+            low, mean, high = (
+                100 * np.array([share[part] for share in shares], np.float64)
+                for part in ("low", "mean", "high")
+            )
             axes.bar(
-                places + (place - (len(here) - 1) / 2) * width,
-                means,
+                [
+                    names.index(name) + (place - (len(here) - 1) / 2) * width
+                    for name in one["actions"]
+                ],
+                mean,
                 width,
-                yerr=_errors(one),
-                color=COLOURS[agents.index(one.agent) % len(COLOURS)],
+                # Rounding may put the bound of a constant a hair beyond its mean.
+                yerr=np.array([mean - low, high - mean]).clip(min=0),
+                color=COLOURS[agents.index(one["agent"]) % len(COLOURS)],
                 ecolor=INK,
-                label=f"{figure_text(one.agent)} (entropy {one.entropy.mean():.2f} nats)",
+                label=about,
             )
         style(axes, game_name(env), "", "% of steps")
         axes.set_xticks(np.arange(len(names)), [figure_text(name) for name in names])
         axes.legend(frameon=False, fontsize=8, labelcolor=INK)
     save(figure, path)
-
-
-def _errors(one: Played) -> np.ndarray | None:
-    """Return how far the interval of each action reaches below and above it, [2, A] percent."""
-    bounds = interval([one.shares], np.mean)
-    if bounds is None:
-        return None
-    means = one.shares.mean(0)
-    # Rounding may put the bound of a constant a hair beyond its mean.
-    return 100 * np.array([means - bounds[0], bounds[1] - means]).clip(min=0)
 
 
 def _parser() -> argparse.ArgumentParser:

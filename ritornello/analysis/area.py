@@ -10,27 +10,25 @@ configurations apart by it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
-from ritornello.analysis.comparison import SCORE, by_game, by_label, markdown_page, reaching
+from ritornello.analysis.comparison import (
+    SCORE,
+    GameComparison,
+    Row,
+    by_game,
+    by_label,
+    markdown_page,
+    notes_of,
+    reaching,
+)
 from ritornello.analysis.runs import Run
 from ritornello.analysis.statistics import Estimate, estimate
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.curve import Curve
-
-
-@dataclass(frozen=True)
-class GameAreas:
-    """The configurations in one game, the best first."""
-
-    env: str
-    to_steps: float
-    rows: dict[str, dict[int, float]]  # label -> seed -> area, points
-    left_out: tuple[str, ...]  # notes about runs that did not get there
 
 
 def area(curve: Curve, to_steps: float) -> float:
@@ -48,8 +46,8 @@ def area(curve: Curve, to_steps: float) -> float:
     return float(np.trapezoid(returns, steps) / to_steps)
 
 
-def areas_by_game(runs: Sequence[Run], to_steps: float) -> list[GameAreas]:
-    """Score the runs, game by game in the order of their names.
+def areas_by_game(runs: Sequence[Run], to_steps: float) -> list[GameComparison]:
+    """Score the runs by their areas, game by game in the order of their names.
 
     Raises:
       ConfigError: if no run of a game got to `to_steps`.
@@ -57,12 +55,12 @@ def areas_by_game(runs: Sequence[Run], to_steps: float) -> list[GameAreas]:
     games = []
     for env, members in by_game(runs).items():
         reached, left_out = reaching(members, to_steps, "area_to")
-        rows = {
-            label: {run.about.seed: area(run.curve, to_steps) for run in of_label}
+        rows = [
+            Row(label, tuple(of_label), tuple(area(run.curve, to_steps) for run in of_label))
             for label, of_label in by_label(reached).items()
-        }
-        best_first = sorted(rows.items(), key=lambda row: -float(np.mean([*row[1].values()])))
-        games.append(GameAreas(env, to_steps, dict(best_first), left_out))
+        ]
+        rows.sort(key=lambda row: -float(np.mean(row.scores)))
+        games.append(GameComparison(env, to_steps, tuple(rows), tuple(left_out)))
     return games
 
 
@@ -78,7 +76,9 @@ def difference(areas: Sequence[float], control: Sequence[float]) -> Estimate:
     return Estimate(value, float(bounds.low), float(bounds.high))
 
 
-def areas_markdown(games: Sequence[GameAreas], notes: Sequence[str] = (), against: str = "") -> str:
+def areas_markdown(
+    games: Sequence[GameComparison], notes: Sequence[str] = (), against: str = ""
+) -> str:
     """Return the areas as a Markdown page.
 
     Args:
@@ -90,29 +90,30 @@ def areas_markdown(games: Sequence[GameAreas], notes: Sequence[str] = (), agains
       ConfigError: if a game has no configuration `against`.
     """
     about = (
-        f"Score: mean raw return over 0 to {games[0].to_steps:,.0f} agent steps (area under the "
+        f"Score: mean raw return over 0 to {games[0].at_steps:,.0f} agent steps (area under the "
         f"learning curve; each return is the mean of the last games, see --avg_buff_size). {SCORE}"
     )
     if against:
         about += f" Differences are of means to {against!r} [95 % interval, Welch]."
     tables = {game.env: _table(game, against) for game in games}
-    return markdown_page(about, tables, [*notes, *(n for game in games for n in game.left_out)])
+    return markdown_page(about, tables, [*notes, *notes_of(games)])
 
 
-def _table(game: GameAreas, against: str) -> list[str]:
-    if against and against not in game.rows:
-        labels = ", ".join(map(repr, game.rows))
+def _table(game: GameComparison, against: str) -> list[str]:
+    areas = {row.label: row.scores for row in game.rows}
+    if against and against not in areas:
+        labels = ", ".join(map(repr, areas))
         raise ConfigError(
             f"--against={against}: {game.env} has no such configuration; there are {labels}."
         )
     rows = []
-    for label, of_seeds in game.rows.items():
-        areas = [*of_seeds.values()]
-        each = ", ".join(f"{value:,.1f}" for value in areas)
-        cells = [label, ", ".join(map(str, of_seeds)), str(estimate([areas])), each]
+    for row in game.rows:
+        seeds = ", ".join(str(run.about.seed) for run in row.runs)
+        each = ", ".join(f"{value:,.1f}" for value in row.scores)
+        cells = [row.label, seeds, str(estimate([row.scores])), each]
         if against:
-            control = [*game.rows[against].values()]
-            cells.append("" if label == against else str(difference(areas, control)))
+            is_other = row.label != against
+            cells.append(str(difference(row.scores, areas[against])) if is_other else "")
         rows.append(cells)
     headings = ["configuration", "seeds", "area", "of each seed"]
     return markdown.table([*headings, *["difference"] * bool(against)], rows)

@@ -9,27 +9,14 @@ still.png.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ritornello.analysis.films import (
-    BLUE,
-    ENLARGEMENT,
-    ORANGE,
-    PINK,
-    YELLOW,
-    Reel,
-    Viewing,
-    film_parser,
-    full_colour,
-    tinted,
-    with_legend,
-    write_film,
-)
-from ritornello.analysis.options import results_folder, until_interrupted
+from ritornello.analysis import films
+from ritornello.analysis.playing import Moment
 from ritornello.metrics.film import enlarged, side_by_side
 
 EXAMPLES = """  python -m ritornello.analysis attention --load_model_url=results/<run>
@@ -38,34 +25,38 @@ EXAMPLES = """  python -m ritornello.analysis attention --load_model_url=results
 Look for a head that stays on the agent itself, one that runs ahead of what comes next, one that
 watches the score. A head that is gray all over is not used.
 """
-HEAD_COLOURS = (BLUE, ORANGE, YELLOW, PINK)  # one per head, then again from the start
+# One per head, then again from the start.
+HEAD_COLOURS = (films.BLUE, films.ORANGE, films.YELLOW, films.PINK)
 DARKEST = 0.2  # of a pixel's brightness, where a head does not look
 PANELS_PER_ROW = 2
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
-    options = film_parser("attention", __doc__, EXAMPLES).parse_args(arguments)
-    viewing = Viewing.of("attention", options)
-    reel = Reel()
-    with results_folder(viewing.output):
-        with until_interrupted(reel) as ending, torch.inference_mode():
-            for moment in viewing.moments("attention"):
-                seen = viewing.agent.model.attention_maps(moment.inputs, moment.state)[0]
-                reel.add(moment, {"maps": seen.numpy()})
-        maps = reel.arrays()["maps"]  # [N, heads, h, w]
-        scales = np.array([full_colour(of_head) for of_head in maps.swapaxes(0, 1)], np.float32)
+    options = films.film_parser("attention", __doc__, EXAMPLES).parse_args(arguments)
+    viewing = films.Viewing.of("attention", options)
 
-        def picture(number: int) -> np.ndarray:
-            return drawn(reel.frame(number), (maps[number] / scales[:, None, None]).clip(0, 1))
+    @torch.inference_mode()
+    def look(moment: Moment) -> dict[str, np.ndarray]:
+        step = moment.step
+        return {"maps": viewing.agent.model.attention_maps(step.inputs, step.state)[0].numpy()}
 
-        settings = {
-            "heads": maps.shape[1],
-            "cells": list(maps.shape[2:]),
-            "full_light_at": scales.tolist(),
-        }
-        write_film(viewing, reel, picture, int(maps.max((1, 2, 3)).argmax()), settings)
-    return ending.status
+    return films.make_film(viewing, look, _paint)
+
+
+def _paint(arrays: Mapping[str, np.ndarray]) -> films.Painting:
+    maps = arrays["maps"]  # [N, heads, h, w]
+    scales = np.array([films.full_colour(head) for head in maps.swapaxes(0, 1)], np.float32)
+    settings = {
+        "heads": maps.shape[1],
+        "cells": list(maps.shape[2:]),
+        "full_light_at": scales.tolist(),
+    }
+
+    def draw(frame: np.ndarray, number: int) -> np.ndarray:
+        return drawn(frame, (maps[number] / scales[:, None, None]).clip(0, 1))
+
+    return films.Painting(draw, int(maps.max((1, 2, 3)).argmax()), settings)
 
 
 def drawn(frame: np.ndarray, heat: np.ndarray) -> np.ndarray:
@@ -79,17 +70,16 @@ def drawn(frame: np.ndarray, heat: np.ndarray) -> np.ndarray:
     lights = stretched.numpy()[..., None]  # [heads, H, W, 1]
     colours = [HEAD_COLOURS[head % len(HEAD_COLOURS)] for head in range(len(heat))]
     tints = [x * np.array(c, np.float32) for x, c in zip(lights, colours, strict=True)]
-    together = tinted(frame, np.max(tints, axis=0))
+    together = films.tinted(frame, np.max(tints, axis=0))
     panels = []
     for light, colour in zip(lights, colours, strict=True):
         panel = (frame * (DARKEST + (1 - DARKEST) * light)).astype(np.uint8)
         panel[:2] = 255 * np.array(colour)  # a bar that says which head it is
         panels.append(panel)
+    panels += [np.zeros_like(frame)] * (-len(panels) % PANELS_PER_ROW)
     rows = [
         side_by_side(panels[start : start + PANELS_PER_ROW], gap=0)
         for start in range(0, len(panels), PANELS_PER_ROW)
     ]
-    width = max(row.shape[1] for row in rows)
-    padded = [np.pad(row, ((0, 0), (0, width - row.shape[1]), (0, 0))) for row in rows]
-    picture = side_by_side([enlarged(together, ENLARGEMENT), np.concatenate(padded)])
-    return with_legend(picture, {f"head {n}": c for n, c in enumerate(colours, start=1)})
+    picture = side_by_side([enlarged(together, films.ENLARGEMENT), np.concatenate(rows)])
+    return films.with_legend(picture, {f"head {n}": c for n, c in enumerate(colours, start=1)})

@@ -2,8 +2,7 @@
 
 Runs of one configuration are grouped over seeds and games. The score of a run is the mean raw
 return of its last games (--avg_buff_size); the score of a configuration is the interquartile mean
-over its runs with a 95 % bootstrap interval, at equal agent steps and at equal running time. Next
-to read: analysis/comparison.py.
+over its runs with a 95 % bootstrap interval, at equal agent steps and at equal running time.
 """
 
 from __future__ import annotations
@@ -17,14 +16,15 @@ from pathlib import Path
 
 from ritornello.analysis.area import areas_by_game, areas_markdown
 from ritornello.analysis.compare_scores import draw_scores, read_tables, scores_markdown
-from ritornello.analysis.comparison import compare, draw_games, page
+from ritornello.analysis.comparison import compare, draw_games, notes_of, page, runs_of
 from ritornello.analysis.figure import save
 from ritornello.analysis.options import command_parser, results_folder
 from ritornello.analysis.profiles import (
+    Scored,
     at_equal_steps,
-    of_areas,
     profiles_figure,
     profiles_markdown,
+    scored_games,
 )
 from ritornello.analysis.runs import find_runs, write_csv
 from ritornello.analysis.to_score import arrivals, arrivals_markdown
@@ -70,28 +70,30 @@ def _compare_runs(options: argparse.Namespace, places: Sequence[str]) -> None:
         if not times:
             raise ConfigError(f"--to_score={100 * score:g}%: no game has a score of human play.")
         _say(options, "to_score.md", arrivals_markdown(times, [*notes, *without]))
-    elif options.profiles:
-        if options.area_to:
-            areas = areas_by_game(runs, options.area_to)
-            scored, left_out = of_areas(areas), [note for game in areas for note in game.left_out]
-        else:
-            games = compare(runs, options.at_steps)
-            scored = at_equal_steps(games)
-            left_out = [note for game in games for note in game.left_out]
-        _say(options, "profiles.md", profiles_markdown(scored, [*notes, *left_out]))
-        figure = profiles_figure(scored) if options.output else None
-        if figure is not None:
-            save(figure, Path(options.output) / "profiles.png")
     elif options.area_to:
-        areas = areas_by_game(runs, options.area_to)
-        _say(options, "areas.md", areas_markdown(areas, notes, options.against))
+        games = areas_by_game(runs, options.area_to)
+        if options.profiles:
+            what = f"mean return over 0 to {options.area_to:,.0f} agent steps"
+            _show_profiles(options, scored_games(games, what), [*notes, *notes_of(games)])
+        else:
+            _say(options, "areas.md", areas_markdown(games, notes, options.against))
     else:
         games = compare(runs, options.at_steps)
+        if options.profiles:
+            _show_profiles(options, at_equal_steps(games), [*notes, *notes_of(games)])
+            return
         _say(options, "table.md", page(games, notes))
         if options.output:
-            for thin in (run for game in games for row in game.rows for run in row.runs):
+            for thin in runs_of(games):
                 write_csv(thin, Path(options.output))
             draw_games(games, Path(options.output) / "curves.png")
+
+
+def _show_profiles(options: argparse.Namespace, scored: Scored, notes: Sequence[str]) -> None:
+    _say(options, "profiles.md", profiles_markdown(scored, notes))
+    figure = profiles_figure(scored) if options.output else None
+    if figure is not None:
+        save(figure, Path(options.output) / "profiles.png")
 
 
 def _compare_scores(options: argparse.Namespace) -> None:

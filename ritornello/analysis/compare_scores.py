@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -32,6 +32,7 @@ COLUMNS = ("model_id", "model_steps", "env", "episode_steps", "episode_return")
 FILE = "scores.csv"
 AGAIN = "Run the test again: it keeps what is whole and plays the rest."
 PANELS_PER_ROW = 3
+Game = tuple[float, float]  # raw return, length in agent steps; of a life in a table of lives
 
 
 @dataclass(frozen=True)
@@ -162,86 +163,73 @@ def draw_scores(tables: Sequence[Table], output: Path) -> None:
     save(figure, output)
 
 
-@dataclass(frozen=True)
-class _Row:
-    """One game, or one life."""
-
-    checkpoint: tuple[str, int, str]  # model, agent steps of it, env
-    game: str  # its number
-    games: int  # of the checkpoint in this env; 0: not known
-    returned: float
-    length: float
-
-
 def _read(path: Path, label: str) -> list[Table]:
     """Return the tables of a file, one per game."""
     content = path.read_bytes()
-    sound = content[: content.rfind(b"\n") + 1]
+    whole = content[: content.rfind(b"\n") + 1]
     try:
-        reader = csv.DictReader(io.StringIO(sound.decode("utf-8"), newline=""))
+        reader = csv.DictReader(io.StringIO(whole.decode("utf-8"), newline=""))
         names = reader.fieldnames or []
         if tuple(names[: len(COLUMNS)]) != COLUMNS:
             raise ValueError(f"its columns are {shown_text(','.join(names)) or 'none'}")
-        rows = list(_rows_of(reader))
+        played = _played(reader, is_counted={"game", "games"} <= set(names))
     except (ValueError, OverflowError, csv.Error) as error:  # a UnicodeDecodeError is a ValueError
         raise ConfigError(
             f"{path} is damaged ({error}). Expected a table in UTF-8 whose first columns are "
             f"{','.join(COLUMNS)}, with finite numbers. {AGAIN}"
         ) from error
-    by_env, left_out = _by_env(rows)
-    if len(sound) < len(content):
+    by_env: dict[str, dict[int, list[Game]]] = {}
+    left_out = []
+    for (model, steps, env), (wanted, games) in played.items():
+        if len(games) < wanted:
+            left_out.append(
+                f"There are {len(games)} of {wanted} games of {shown_text(model)} in "
+                f"{shown_text(env)}: they do not count. {AGAIN}"
+            )
+        else:
+            counted = list(games.values())[: wanted or None]
+            by_env.setdefault(env, {}).setdefault(steps, []).extend(counted)
+    if len(whole) < len(content):
         left_out.append("The last line has no end: it was cut, and does not count.")
     if not by_env:
         raise ConfigError(" ".join([f"{path} holds no game yet.", *left_out[:3]]))
     notes = tuple(f"{path}: {note}" for note in left_out)
+    is_life = "life" in names
     return [
         Table(
             label,
             env,
-            tuple(Checkpoint(s, *np.array(by_steps[s]).T) for s in sorted(by_steps)),
+            tuple(Checkpoint(s, *np.array(of[s]).T) for s in sorted(of)),
             path,
-            "life" in names,
+            is_life,
             notes,
         )
-        for env, by_steps in by_env.items()
+        for env, of in by_env.items()
     ]
 
 
-def _rows_of(reader: csv.DictReader[str]) -> Iterator[_Row]:
-    """Yield the rows of a table; ValueError of one that is damaged."""
-    is_counted = {"game", "games"} <= set(reader.fieldnames or ())
+def _played(
+    reader: csv.DictReader[str], is_counted: bool
+) -> dict[tuple[str, int, str], tuple[int, dict[str, Game]]]:
+    """Return (model, agent steps, env) -> games wanted or 0, and number of a game -> the game.
+
+    Of two tests that have added the same games, those of the first count.
+
+    Raises:
+      ValueError: if a row is damaged.
+    """
+    played: dict[tuple[str, int, str], tuple[int, dict[str, Game]]] = {}
     for row in reader:
+        line = reader.line_num
         if None in row.values():
-            raise ValueError(f"a cell is missing in line {reader.line_num}")
-        steps, games = int(row["model_steps"]), int(row["games"]) if is_counted else 0
-        returned, length = float(row["episode_return"]), float(row["episode_steps"])
-        if games < is_counted or not all(map(isfinite, (steps, returned, length))):
-            raise ValueError(f"a number in line {reader.line_num} is out of range")
-        game = row["game"] if is_counted else str(reader.line_num)
-        yield _Row((row["model_id"], steps, row["env"]), game, games, returned, length)
-
-
-def _by_env(
-    rows: Sequence[_Row],
-) -> tuple[dict[str, dict[int, list[tuple[float, float]]]], list[str]]:
-    """Return env -> agent steps -> (return, length) of each game, and notes on what is left out."""
-    found: dict[tuple[str, int, str], dict[str, _Row]] = {}
-    for row in rows:  # of two tests that have added the same games, those of the first count
-        found.setdefault(row.checkpoint, {}).setdefault(row.game, row)
-    by_env: dict[str, dict[int, list[tuple[float, float]]]] = {}
-    left_out = []
-    for (model, steps, env), games in found.items():
-        played = list(games.values())
-        wanted = played[0].games or len(played)
-        if len(played) < wanted:
-            left_out.append(
-                f"There are {len(played)} of {wanted} games of {shown_text(model)} in "
-                f"{shown_text(env)}: they do not count. {AGAIN}"
-            )
-            continue
-        counted = by_env.setdefault(env, {}).setdefault(steps, [])
-        counted += [(row.returned, row.length) for row in played[:wanted]]
-    return by_env, left_out
+            raise ValueError(f"a cell is missing in line {line}")
+        steps, wanted = int(row["model_steps"]), int(row["games"]) if is_counted else 0
+        game = (float(row["episode_return"]), float(row["episode_steps"]))
+        if wanted < is_counted or not all(map(isfinite, (steps, *game))):
+            raise ValueError(f"a number in line {line} is out of range")
+        _, games = played.setdefault((row["model_id"], steps, row["env"]), (wanted, {}))
+        games.setdefault(row["game"] if is_counted else str(line), game)
+    return played
 
 
 def _rows(
@@ -263,7 +251,7 @@ def _rows(
             f"--at_steps={at_steps:.0f}: no model was tested in {env} that early; the first has "
             f"{first:,} agent steps."
         )
-    resampled: Mapping[str, list[float]] = {
+    resampled = {
         label: [float(c.returns.mean()) for c in of] if len(of) > 1 else of[0].returns.tolist()
         for label, of in members.items()
     }
@@ -274,7 +262,7 @@ def _rows(
         steps = sorted({checkpoint.model_steps for checkpoint in checkpoints})
         row = [
             label,
-            " to ".join(f"{each:,}" for each in [steps[0], steps[-1]][: len(steps)]),
+            " to ".join(f"{each:,}" for each in dict.fromkeys((steps[0], steps[-1]))),
             str(len(checkpoints)),
             str(sum(len(checkpoint.returns) for checkpoint in checkpoints)),
             str(scores[label]),
@@ -284,4 +272,4 @@ def _rows(
         if unit == "games" and normalised:
             row.append(mean_estimate([normalised]).percent())
         rows.append(row)
-    return dict(resampled), rows
+    return resampled, rows

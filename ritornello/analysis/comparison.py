@@ -2,7 +2,7 @@
 
 The score of a run is the mean raw return of its last games (--avg_buff_size); the score of a
 configuration is the interquartile mean over its runs (analysis/statistics.py).
-`ritornello.analysis compare` and multi_train.py show the same page. Next to read: analysis/runs.py.
+`ritornello.analysis compare` and multi_train.py show the same page.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Row:
     """One configuration in one game."""
 
     label: str
-    runs: tuple[Run, ...]  # thinned
-    by_steps: tuple[float, ...]  # one score per run
-    by_time: tuple[float, ...]  # likewise; empty if one of them had no score yet at that time
+    runs: tuple[Run, ...]
+    scores: tuple[float, ...]  # one per run
+    by_time: tuple[float, ...] = ()  # likewise, at equal time; empty if one had no score yet
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class GameComparison:
     """The configurations in one game, the best first."""
 
     env: str
-    at_steps: float
-    at_seconds: float
+    at_steps: float  # agent steps
     rows: tuple[Row, ...]
     left_out: tuple[str, ...]  # notes about runs that could not be compared
+    at_seconds: float = 0.0
 
 
 def compare(runs: Sequence[Run], at_steps: float | None = None) -> list[GameComparison]:
@@ -70,37 +70,26 @@ def compare(runs: Sequence[Run], at_steps: float | None = None) -> list[GameComp
         chosen = "" if at_steps else ", where the shortest ends"
         reached, left_out = reaching(members, steps, "at_steps", chosen)
         seconds = min(_seconds_to(run, steps) for run in reached)
-        compared = [thinned(run, steps, seconds) for run in reached]
-        rows = [
-            Row(
-                label,
-                tuple(of_label),
-                tuple(run.curve.at_steps(steps) for run in of_label),
-                _scores_at(of_label, seconds),
-            )
-            for label, of_label in by_label(compared).items()
-        ]
-        left_out += tuple(
-            f"{row.label}: no score at equal time, {seconds:,.1f} s, when the fastest run was at "
-            f"{steps:,.0f} agent steps: one of its runs had none yet. Train longer, or record "
-            "more often (--log_interval_s=1)."
-            for row in rows
-            if not row.by_time
-        )
-        rows.sort(key=lambda row: -estimate([row.by_steps]).value)
-        games.append(GameComparison(env, steps, seconds, tuple(rows), left_out))
+        rows = []
+        for label, of_label in by_label([thinned(run, steps, seconds) for run in reached]).items():
+            scores = tuple(run.curve.at_steps(steps) for run in of_label)
+            by_time = tuple(run.curve.at_seconds(seconds) for run in of_label)
+            if not np.isfinite(by_time).all():
+                by_time = ()
+                left_out.append(
+                    f"{label}: no score at equal time, {seconds:,.1f} s, when the fastest run was "
+                    f"at {steps:,.0f} agent steps: one of its runs had none yet. Train longer, or "
+                    "record more often (--log_interval_s=1)."
+                )
+            rows.append(Row(label, tuple(of_label), scores, by_time))
+        rows.sort(key=lambda row: -estimate([row.scores]).value)
+        games.append(GameComparison(env, steps, tuple(rows), tuple(left_out), seconds))
     return games
-
-
-def _scores_at(runs: Sequence[Run], seconds: float) -> tuple[float, ...]:
-    """Return the score of each run after this time; none if one of them had no score yet."""
-    scores = [run.curve.at_seconds(seconds) for run in runs]
-    return tuple(scores) if np.isfinite(scores).all() else ()
 
 
 def reaching(
     runs: Sequence[Run], steps: float, option: str, chosen: str = ""
-) -> tuple[list[Run], tuple[str, ...]]:
+) -> tuple[list[Run], list[str]]:
     """Return the runs of one game that have a score after so many steps, and notes on the others.
 
     Args:
@@ -114,28 +103,35 @@ def reaching(
     """
     reached = [run for run in runs if run.curve.covers(steps)]
     if not reached:
-        first, last = max(
-            (run.curve.agent_steps[[0, -1]] for run in runs), key=lambda ends: ends[1] - ends[0]
-        )
+        ends = [run.curve.agent_steps[[0, -1]] for run in runs]
+        first, last = max(ends, key=lambda both: both[1] - both[0])
         raise ConfigError(
             f"--{option}={steps:.0f}: no run of {runs[0].about.env} has a score there. The "
             f"longest has them from {first:,.0f} to {last:,.0f} agent steps: give a number between "
             "these."
         )
     notes = []
-    for run in runs:
+    for run in (run for run in runs if not run.curve.covers(steps)):
         first, last = run.curve.agent_steps[[0, -1]]
+        which, end, advice = "last", last, "Train it longer"
         if steps < first:
             which, end, advice = "first", first, "Record more often (--log_interval_s=1)"
-        else:
-            which, end, advice = "last", last, "Train it longer"
-        if run not in reached:
-            notes.append(
-                f"{run.source}: {run.about.label}, seed {run.about.seed}: its {which} score is at "
-                f"{end:,.0f} agent steps, but runs are compared at {steps:,.0f}{chosen}. {advice}, "
-                f"or give --{option}."
-            )
-    return reached, tuple(notes)
+        notes.append(
+            f"{run.source}: {run.about.label}, seed {run.about.seed}: its {which} score is at "
+            f"{end:,.0f} agent steps, but runs are compared at {steps:,.0f}{chosen}. {advice}, "
+            f"or give --{option}."
+        )
+    return reached, notes
+
+
+def notes_of(games: Sequence[GameComparison]) -> list[str]:
+    """Return the notes about runs that could not be compared."""
+    return [note for game in games for note in game.left_out]
+
+
+def runs_of(games: Sequence[GameComparison]) -> list[Run]:
+    """Return all runs that were compared."""
+    return [run for game in games for row in game.rows for run in row.runs]
 
 
 def by_game(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -179,20 +175,19 @@ def page(games: Sequence[GameComparison], notes: Sequence[str] = ()) -> str:
     """Return the comparison as a Markdown page: scores, runs, commands, and what was left out."""
     if not games:
         return markdown_page("No run has finished a game yet.", {}, notes)
-    runs = [run for game in games for row in game.rows for run in row.runs]
     about = (
-        f"Score: mean raw return of the last {last_games(runs)} of training. {SCORE} "
+        f"Score: mean raw return of the last {last_games(runs_of(games))} of training. {SCORE} "
         f"Human-normalised scores by the table of {TABLE}."
     )
     tables = {game.env: markdown.table(*game_table(game)) for game in games}
-    scores = {game.env: {row.label: row.by_steps for row in game.rows} for game in games}
+    scores = {game.env: {row.label: row.scores for row in game.rows} for game in games}
     overall = [[label, value.percent()] for label, value in over_games(scores).items()]
     if overall:
         headings = ["configuration", "at equal agent steps"]
         tables["Human-normalised, over games"] = markdown.table(headings, overall)
     tables["Runs"] = markdown.table(*run_table(games))
     tables["Commands"] = [f"* {shown_text(command, MAX_COMMAND)}" for command in _commands(games)]
-    return markdown_page(about, tables, [*notes, *(n for game in games for n in game.left_out)])
+    return markdown_page(about, tables, [*notes, *notes_of(games)])
 
 
 def markdown_page(
@@ -226,27 +221,27 @@ def game_table(game: GameComparison) -> tuple[list[str], list[list[str]]]:
     headings += ["return at the end of each run", "best game"]
     rows = []
     for row in game.rows:
-        cells = [row.label, str(len(row.runs)), str(estimate([row.by_steps]))]
+        cells = [row.label, str(len(row.runs)), str(estimate([row.scores]))]
         if has_anchors:
-            cells.append(estimate([all_human_normalised(game.env, row.by_steps)]).percent())
+            cells.append(estimate([all_human_normalised(game.env, row.scores)]).percent())
         minutes = np.mean([_seconds_to(run, game.at_steps) / 60 for run in row.runs])
+        known = [r.about.undisturbed for r in row.runs if r.about.undisturbed is not None]
+        disturbance = f" ({share_text(min(known))} undisturbed)" if known else ""
         bests = [run.about.best for run in row.runs if run.about.best is not None]
-        by_time = str(estimate([row.by_time])) if row.by_time else "-"
-        cells += [f"{minutes:.1f}{_disturbance(row)}", by_time]
-        cells.append(str(estimate([[float(run.curve.mean_return[-1]) for run in row.runs]])))
-        cells.append(f"{max(bests):,.1f}" if bests else "-")
-        rows.append(cells)
+        rows.append(
+            [
+                *cells,
+                f"{minutes:.1f}{disturbance}",
+                str(estimate([row.by_time])) if row.by_time else "-",
+                str(estimate([[float(run.curve.mean_return[-1]) for run in row.runs]])),
+                f"{max(bests):,.1f}" if bests else "-",
+            ]
+        )
     return headings, rows
 
 
 def _seconds_to(run: Run, steps: float) -> float:
     return round(float(np.interp(steps, run.curve.agent_steps, run.curve.wall_s)), 3)
-
-
-def _disturbance(row: Row) -> str:
-    """Return how much of the time of its runs was undisturbed, where that is known of any."""
-    known = [r.about.undisturbed for r in row.runs if r.about.undisturbed is not None]
-    return f" ({share_text(min(known))} undisturbed)" if known else ""
 
 
 def share_text(share: float | None) -> str:
@@ -261,10 +256,11 @@ def energy_text(joules: float | None) -> str:
 
 def run_table(games: Sequence[GameComparison]) -> tuple[list[str], list[list[str]]]:
     """Return the headings and the rows of all runs that were compared, as text."""
-    headings = ["file", "return", "return at its end", "agent steps", "minutes"]
-    runs = [run for game in games for row in game.rows for run in row.runs]
+    runs = runs_of(games)
+    scores = [score for game in games for row in game.rows for score in row.scores]
     has_energy = any(run.about.joules_per_million_steps is not None for run in runs)
-    headings += ["undisturbed", *["energy per M steps"] * has_energy, "commit", "machine"]
+    headings = ["file", "return", "return at its end", "agent steps", "minutes", "undisturbed"]
+    headings += [*["energy per M steps"] * has_energy, "commit", "machine"]
     rows = [
         [
             run.csv_name,
@@ -277,20 +273,14 @@ def run_table(games: Sequence[GameComparison]) -> tuple[list[str], list[list[str
             run.about.commit,
             run.about.machine,
         ]
-        for game in games
-        for row in game.rows
-        for run, score in zip(row.runs, row.by_steps, strict=True)
+        for run, score in zip(runs, scores, strict=True)
     ]
     return headings, rows
 
 
 def _commands(games: Sequence[GameComparison]) -> list[str]:
     """Return each command once, with the labels that it made."""
-    made: dict[str, list[str]] = {}
-    for game in games:
-        for row in game.rows:
-            for run in row.runs:
-                labels = made.setdefault(run.about.command, [])
-                if row.label not in labels:
-                    labels.append(row.label)
+    made: dict[str, dict[str, None]] = {}
+    for run in runs_of(games):
+        made.setdefault(run.about.command, {})[run.about.label] = None
     return [f"{', '.join(labels)}: `{command}`" for command, labels in made.items()]

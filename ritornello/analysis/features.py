@@ -74,11 +74,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def _map(agent: LoadedAgent, points: Points, options: argparse.Namespace, stem: Path) -> None:
     """Project the features, and write all files."""
-    projection = pca(points.features)
-    maps = {"PCA": projection.points}
-    with progress() as bars:
-        bar = bars.add_task("t-SNE", total=options.steps)
-        if options.steps:
+    plane, variance_share = pca(points.features)
+    maps, share = {"PCA": plane}, variance_share.tolist()
+    if options.steps:
+        with progress() as bars:
+            bar = bars.add_task("t-SNE", total=options.steps)
             maps["t-SNE"] = tsne(
                 points.features,
                 perplexity=options.perplexity,
@@ -86,10 +86,9 @@ def _map(agent: LoadedAgent, points: Points, options: argparse.Namespace, stem: 
                 seed=options.seed,
                 on_step=lambda: bars.advance(bar),
             )
-    share = projection.variance_share.tolist()
     _draw(points, maps, share, f"{agent.label}, {options.of}", stem.with_suffix(".png"))
-    arrays: dict[str, Any] = {"features": points.features.numpy(), **points.colours}
-    arrays |= {name.lower().replace("-", ""): layout.numpy() for name, layout in maps.items()}
+    layouts = {name.lower().replace("-", ""): layout.numpy() for name, layout in maps.items()}
+    arrays: dict[str, Any] = {"features": points.features.numpy(), **points.colours, **layouts}
     with atomic_path(stem.with_suffix(".npz")) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **arrays)
     settings = {k: v for k, v in vars(options).items() if k != "output"}
@@ -147,11 +146,8 @@ def replay_points(agent: LoadedAgent, count: int, buffer: str = "", seed: int = 
     parts: list[dict[str, Tensor]] = []
     newest: dict[int, Tensor] = {}  # game -> [F], of its newest unroll so far
     for start in range(0, len(kept), BATCH):
-        draws = [
-            Draw(items[index], 0, items[index].record(), False)
-            for index in kept[start : start + BATCH]
-        ]
-        batch = feed.compose(draws, checkpoint.updates)
+        chosen = [items[index] for index in kept[start : start + BATCH]]
+        batch = feed.compose([Draw(x, 0, x.record(), False) for x in chosen], checkpoint.updates)
         with torch.inference_mode():
             features = agent.model.torso(batch.obs, batch.task_id)
             hidden, _ = agent.model.hidden(features, batch.inputs(), batch.state)
@@ -159,14 +155,13 @@ def replay_points(agent: LoadedAgent, count: int, buffer: str = "", seed: int = 
         for column in range(batch.size):
             rows = torch.from_numpy(rng.choice(steps, each, replace=False))
             newest[int(batch.task_id[column])] = features[:-1, column].mean(0)
-            parts.append(
-                {
-                    "features": features[rows, column],
-                    "value": value[rows, column],
-                    "age": batch.age[column].expand(each),
-                    "game": batch.task_id[column].expand(each),
-                }
-            )
+            part = {
+                "features": features[rows, column],
+                "value": value[rows, column],
+                "age": batch.age[column].expand(each),
+                "game": batch.task_id[column].expand(each),
+            }
+            parts.append(part)
     joined = {name: torch.cat([part[name] for part in parts])[-count:] for name in parts[0]}
     features = joined.pop("features").clone()
     centres = torch.stack([newest[int(game)] for game in joined["game"]])

@@ -1,7 +1,7 @@
 """Films of one agent in one game with maps over the pictures: shared by saliency and attention.
 
-`Viewing` is the game that the options ask for, `Reel` keeps its moments until all are seen, and
-`write_film` draws them. Colours are scaled once for the whole film: scaled frame by frame they
+`Viewing` is the game that the options ask for, and `make_film` plays it, keeps its moments until
+all are seen, and draws them. Colours are scaled once for the whole film: scaled frame by frame they
 would flicker, and make a calm frame look like a tense one.
 """
 
@@ -13,17 +13,25 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 from rich.console import Console
 from rich.progress import track
 
-from ritornello.analysis.options import add, agent_parser, at_least, say_written
+from ritornello.analysis.options import (
+    add,
+    agent_parser,
+    at_least,
+    results_folder,
+    say_written,
+    until_interrupted,
+)
 from ritornello.analysis.playing import LoadedAgent, Moment, load_player, play
 from ritornello.core.atomic_file import write_json
 from ritornello.core.errors import ConfigError
-from ritornello.core.plain_data import parse_json, read_text
+from ritornello.core.plain_data import read_text
 from ritornello.core.spec import game_name
 from ritornello.metrics.film import Film
 from ritornello.wrappers.registry import steps_per_s
@@ -40,6 +48,54 @@ Light = tuple[float, float, float]  # of red, green and blue, each in [0, 1]
 # white, and neither is lost on the brown, black and green grounds of many games.
 BLUE, YELLOW = (0.0, 0.64, 1.0), (1.0, 0.95, 0.28)
 ORANGE, PINK, WHITE = (1.0, 0.44, 0.0), (1.0, 0.59, 0.82), (1.0, 1.0, 1.0)
+
+
+class Painting(NamedTuple):
+    """How the moments of a film are drawn."""
+
+    draw: Callable[[np.ndarray, int], np.ndarray]  # frame and number of a moment -> its picture
+    still: int  # number of the moment that is also drawn by itself
+    settings: dict[str, Any]  # for settings.json, beside the facts of the game
+
+
+class Recording(BaseModel):
+    """What actions.json says of a game."""
+
+    model_config = ConfigDict(strict=True)
+    env: str
+    seed: int
+    action_names: list[str]
+    actions: list[NonNegativeInt]
+
+    @classmethod
+    def read(cls, path: Path) -> Recording:
+        """Read a file; ConfigError if it is no recording."""
+        try:
+            found = cls.model_validate_json(read_text(path, "the list of actions"))
+        except ValidationError as error:
+            raise _no_recording(path) from error
+        if max(found.actions, default=0) >= len(found.action_names):
+            raise _no_recording(path)
+        return found
+
+    def for_agent(self, agent: LoadedAgent) -> list[int]:
+        """Return the actions in the numbers that `agent` has for them."""
+        own = agent.env_spec.action_meanings
+        done = [self.action_names[action] for action in self.actions]
+        missing = sorted(set(done) - set(own))
+        if missing:
+            raise ConfigError(
+                f"the recording uses {', '.join(missing)}, but {agent.url} has only "
+                f"{', '.join(own)}. Record with an agent that has the same actions."
+            )
+        return [own.index(name) for name in done]
+
+
+def _no_recording(path: Path) -> ConfigError:
+    return ConfigError(
+        f"{path} is no list of actions: expected JSON with env, seed, action_names and "
+        "actions, as python -m ritornello.analysis saliency writes it (actions.json)."
+    )
 
 
 def film_parser(command: str, about: str | None, examples: str) -> argparse.ArgumentParser:
@@ -77,17 +133,17 @@ class Viewing:
           ConfigError: if something does not fit together.
           CheckpointError: if the agent cannot be loaded.
         """
-        recorded = _read_actions(options.actions) if options.actions else None
+        recorded = Recording.read(options.actions) if options.actions else None
         if options.env:
             trust_modules_of(options.env)
         elif recorded:
-            check_trusted(recorded["env"], str(options.actions))
-        env = options.env or (recorded["env"] if recorded else None)
+            check_trusted(recorded.env, str(options.actions))
+        env = options.env or (recorded.env if recorded else None)
         agent, task = load_player(options.load_model_url, env)
-        seed = recorded["seed"] if recorded else options.seed
+        seed = recorded.seed if recorded else options.seed
         rate = steps_per_s(agent.game_config(task))
         steps = options.steps or max(1, round(DEFAULT_FILM_S * rate))
-        replayed = _for_agent(recorded, agent) if recorded else None
+        replayed = recorded.for_agent(agent) if recorded else None
         if replayed is not None:
             steps = min(steps, len(replayed) - options.start)
             if steps <= 0:
@@ -96,24 +152,24 @@ class Viewing:
         output = options.output or agent.folder / command / name
         return cls(agent, task, options, seed, steps, output, rate, replayed)
 
-    def moments(self, description: str) -> Iterator[Moment]:
+    def moments(self) -> Iterator[Moment]:
         """Play, and yield what is to be shown, with a bar of progress."""
-        options = self.options
+        start = self.options.start
         moments = play(
             self.agent,
             task=self.task,
             seed=self.seed,
-            greedy=options.greedy,
-            steps=options.start + self.steps,
+            greedy=self.options.greedy,
+            steps=start + self.steps,
             actions=self.replayed,
         )
-        shown = itertools.islice(self._recorded(moments), options.start, None)
+        shown = itertools.islice(self._recorded(moments), start, None)
         console = Console(stderr=True)
-        yield from track(shown, description, self.steps, console=console, transient=True)
+        yield from track(shown, "playing", self.steps, console=console, transient=True)
 
     def _recorded(self, moments: Iterator[Moment]) -> Iterator[Moment]:
         for moment in moments:
-            self.actions.append(moment.action)
+            self.actions.append(int(moment.step.action[0]))
             yield moment
 
     def facts(self) -> dict[str, Any]:
@@ -144,13 +200,14 @@ class Reel:
 
     def add(self, moment: Moment, maps: Mapping[str, np.ndarray]) -> None:
         """Keep one moment and the maps of it (name -> array of any shape)."""
+        step = moment.step
         self._shape = moment.frame.shape
         self._frames.append(zlib.compress(moment.frame.tobytes(), 1))
         row = {
-            "logits": moment.heads.params[0].numpy(),
-            "value_estimate": np.float32(moment.heads.value[0]),
-            "action": moment.action,
-            "reward": np.float32(moment.reward),
+            "logits": step.heads.params[0].numpy(),
+            "value_estimate": np.float32(step.heads.value[0]),
+            "action": int(step.action[0]),
+            "reward": np.float32(step.reward[0]),
             "first": moment.first,
             "episode_return": np.float32(moment.episode_return),
         }
@@ -166,40 +223,52 @@ class Reel:
         return {name: np.stack([row[name] for row in self._rows]) for name in self._rows[0]}
 
 
-def write_film(
+def make_film(
     viewing: Viewing,
-    reel: Reel,
-    draw: Callable[[int], np.ndarray],
-    still: int,
-    settings: Mapping[str, Any],
-) -> None:
-    """Write film.mp4, still.png, maps.npz, actions.json and settings.json.
+    look: Callable[[Moment], Mapping[str, np.ndarray]],
+    paint: Callable[[dict[str, np.ndarray]], Painting],
+) -> int:
+    """Play, and write film.mp4, still.png, maps.npz, actions.json and settings.json.
 
     Args:
-      viewing: what was played.
-      reel: its moments.
-      draw: number of a moment -> its picture, [H, W, 3] uint8.
-      still: number of the moment that is also drawn by itself.
-      settings: what settings.json says beside the facts of the game.
+      viewing: the game.
+      look: moment -> the maps of it, by name.
+      paint: the arrays of all moments (see `Reel.arrays`) -> how they are drawn.
+
+    Returns:
+      The exit status of the command: Ctrl-C ends the game and keeps what was played.
     """
+    reel = Reel()
+    with results_folder(viewing.output) as folder:
+        with until_interrupted(reel) as ending:
+            for moment in viewing.moments():
+                reel.add(moment, look(moment))
+        arrays = reel.arrays()
+        recording = {
+            "env": viewing.agent.games[viewing.task],
+            "seed": viewing.seed,
+            "action_names": list(viewing.agent.env_spec.action_meanings),
+            "actions": viewing.actions,
+        }
+        write_json(folder / "actions.json", recording)
+        np.savez_compressed(folder / "maps.npz", allow_pickle=False, **arrays)
+        draw, still, settings = paint(arrays)
+        _draw_film(viewing, reel, draw, still)
+        shown = {"frames": len(reel), "still": viewing.options.start + still}
+        write_json(folder / "settings.json", {**viewing.facts(), **shown, **settings})
+        say_written(folder, f"film.mp4 of {len(reel)} moments", "still.png", "maps.npz, *.json")
+    return ending.status
+
+
+def _draw_film(
+    viewing: Viewing, reel: Reel, draw: Callable[[np.ndarray, int], np.ndarray], still: int
+) -> None:
     import imageio.v3 as iio  # lazily: only pictures need it
 
-    folder, spec = viewing.output, viewing.agent.env_spec
-    actions = {
-        "env": viewing.agent.games[viewing.task],
-        "seed": viewing.seed,
-        "action_names": list(spec.action_meanings),
-        "actions": viewing.actions,
-    }
-    write_json(folder / "actions.json", actions)
-    np.savez_compressed(folder / "maps.npz", allow_pickle=False, **reel.arrays())
-    with Film(folder / "film.mp4", viewing.frames_per_s) as film:
+    with Film(viewing.output / "film.mp4", viewing.frames_per_s) as film:
         for number in range(len(reel)):
-            film.add(draw(number))
-    iio.imwrite(folder / "still.png", draw(still))
-    shown = {"frames": len(reel), "still": viewing.options.start + still}
-    write_json(folder / "settings.json", {**viewing.facts(), **shown, **settings})
-    say_written(folder, f"film.mp4 of {len(reel)} moments", "still.png", "maps.npz, *.json")
+            film.add(draw(reel.frame(number), number))
+    iio.imwrite(viewing.output / "still.png", draw(reel.frame(still), still))
 
 
 def full_colour(maps: np.ndarray) -> float:
@@ -234,34 +303,3 @@ def with_legend(picture: np.ndarray, entries: Mapping[str, Light]) -> np.ndarray
         place = (left + 15, LEGEND_HEIGHT - 6)
         cv2.putText(strip, text, place, cv2.FONT_HERSHEY_SIMPLEX, 0.4, (230, 230, 230), 1)
     return np.concatenate([picture, strip])
-
-
-def _read_actions(path: Path) -> dict[str, Any]:
-    """Return what an actions.json says: env, seed, action_names and actions."""
-    data = parse_json(read_text(path, "the list of actions"), str(path))
-    try:
-        names, actions = data["action_names"], data["actions"]
-        is_sound = isinstance(data["env"], str) and type(data["seed"]) is int
-        is_sound &= all(isinstance(name, str) for name in names)
-        is_sound &= all(type(a) is int and 0 <= a < len(names) for a in actions)
-    except (KeyError, TypeError):
-        is_sound = False
-    if not is_sound:
-        raise ConfigError(
-            f"{path} is no list of actions: expected JSON with env, seed, action_names and "
-            "actions, as python -m ritornello.analysis saliency writes it (actions.json)."
-        )
-    return dict(data)
-
-
-def _for_agent(recorded: Mapping[str, Any], agent: LoadedAgent) -> list[int]:
-    """Return the recorded actions in the numbers that `agent` has for them."""
-    own = agent.env_spec.action_meanings
-    done = [recorded["action_names"][action] for action in recorded["actions"]]
-    missing = sorted(set(done) - set(own))
-    if missing:
-        raise ConfigError(
-            f"the recording uses {', '.join(missing)}, but {agent.url} has only "
-            f"{', '.join(own)}. Record with an agent that has the same actions."
-        )
-    return [own.index(name) for name in done]

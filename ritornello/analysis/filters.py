@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -40,6 +41,9 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.run_layout import CHECKPOINTS
 from ritornello.metrics.charts import COLOURS, INK, new_figure, style
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 EXAMPLES = """  python -m ritornello.analysis filters --load_model_url=models/pong
   python -m ritornello.analysis filters --load_model_url=<run> --with=<other>,<third>
 
@@ -55,8 +59,7 @@ STRIDE = 16  # of their steps one is kept: neighbours show nearly the same
 COLUMNS = 5  # panels side by side
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """One layer of one pair of networks; a row of filters.csv."""
 
     agent: str
@@ -86,13 +89,10 @@ class Shown:
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
+    places = [place for place in options.others.split(",") if place]
     with progress() as bars:
         agents = load_training(options.load_model_url, options.checkpoints, bars)
-        others = {
-            place: load_training(place, options.checkpoints, bars)
-            for place in options.others.split(",")
-            if place
-        }
+        others = {place: load_training(place, options.checkpoints, bars) for place in places}
         with results_folder(options.output or agents[-1].folder / "filters") as folder:
             written = _compare_all(agents, others, options, folder, bars)
     say_written(folder, *written)
@@ -110,25 +110,20 @@ def _compare_all(
     newest = agents[-1]
     shown = played_observations(newest, options.observation_count, options.seed)
     rows: list[Comparison] = []
-    pairs = list(_pairs(agents, others))
-    for one, other, name, steps in bars.track(pairs, description="comparing"):
+    last: dict[str, tuple[LoadedAgent, LoadedAgent]] = {}  # the newest pair of each other one
+    for one, other, name, steps in bars.track(
+        list(_pairs(agents, others)), description="comparing"
+    ):
         rows += compare(one, other, name, steps, shown)
-    headings = [field.name for field in fields(Comparison)]
-    write_text(folder / "filters.csv", csv_text(headings, map(astuple, rows)))
-    last = {name: (one, other) for one, other, name, _ in pairs}  # the newest of each
+        last[name] = (one, other)
+    write_text(folder / "filters.csv", csv_text(Comparison._fields, rows))
+    both = ("default_distance", "optimal_distance")
+    drawn = _draw_curves(rows, both, "mean squared distance", folder / "distances.png")
+    drawn += _draw_curves(rows, ("cka",), "linear CKA", folder / "cka.png")
     maps = {name: layer_map(*pair, shown) for name, pair in last.items()}
-    return [
-        "filters.csv",
-        *_draw_curves(
-            rows,
-            ("default_distance", "optimal_distance"),
-            "mean squared distance",
-            folder / "distances.png",
-        ),
-        *_draw_curves(rows, ("cka",), "linear CKA", folder / "cka.png"),
-        *_draw_maps(maps, newest.label, folder),
-        *draw_filters(newest, folder, options.preferred_steps, bars),
-    ]
+    _draw_maps(maps, newest.label, folder / "cka_layers.png")
+    drawn += ["cka_layers.png", *draw_filters(newest, folder, options.preferred_steps, bars)]
+    return ["filters.csv", *drawn]
 
 
 def checkpoint_files(url: str, limit: int) -> list[str]:
@@ -194,11 +189,8 @@ def played_observations(agent: LoadedAgent, count: int, seed: int = 0) -> Shown:
 def random_model(agent: LoadedAgent, seed: int) -> ActorCritic:
     """Return an untrained network of the agent's kind that sees pixels as the agent does."""
     model = build_model(agent.blueprint.flags, agent.env_spec, seed).eval()
-    seen = {
-        k: v
-        for k, v in agent.model.state_dict().items()
-        if ".statistics." in k or k.startswith("game_pixels.")
-    }
+    learned = agent.model.state_dict().items()
+    seen = {k: v for k, v in learned if ".statistics." in k or k.startswith("game_pixels.")}
     model.load_state_dict(seen, strict=False)
     return model
 
@@ -218,23 +210,17 @@ def compare(
     """
     mine, theirs = conv_layers(agent.model.torso_net), conv_layers(other.model.torso_net)
     fit = [layer.weight.shape for layer in mine] == [layer.weight.shape for layer in theirs]
-    found = distances(mine, theirs) if fit else []
-    by_layer = {layer.name: (layer.default, layer.optimal) for layer in found}
+    apart = {x.name: (x.default, x.optimal) for x in (distances(mine, theirs) if fit else ())}
     one, two = shown.grams(agent), shown.grams(other)
-    return [
-        Comparison(
-            agent.label,
-            agent.agent_steps,
-            name,
-            other_steps,
-            layer,
-            by_layer[layer][0] if layer in by_layer else None,
-            by_layer[layer][1] if layer in by_layer else None,
-            linear_cka(one[layer], two[layer]),
+    found = []
+    for layer in (layer for layer in one if layer in two):
+        default, optimal = apart.get(layer, (None, None))
+        cka = linear_cka(one[layer], two[layer])
+        steps = agent.agent_steps
+        found.append(
+            Comparison(agent.label, steps, name, other_steps, layer, default, optimal, cka)
         )
-        for layer in one
-        if layer in two
-    ]
+    return found
 
 
 def layer_map(one: LoadedAgent, two: LoadedAgent, shown: Shown) -> dict[tuple[str, str], float]:
@@ -277,49 +263,53 @@ def _draw_curves(
     if not rows:
         return []
     layers = list(dict.fromkeys(row.layer for row in rows))
-    others = list(dict.fromkeys(row.other for row in rows))
+    count = len({row.other for row in rows})
     columns = min(COLUMNS, len(layers))
     height = -(-len(layers) // columns)
-    figure = new_figure(max(7.0, 3.2 * columns), 2.6 * height + 0.3 + 0.4 * len(others), dpi=110)
+    figure = new_figure(max(7.0, 3.2 * columns), 2.6 * height + 0.3 + 0.4 * count, dpi=110)
     for number, layer in enumerate(layers):
         axes = figure.add_subplot(height, columns, number + 1)
+        of_layer = [row for row in rows if row.layer == layer]
         for quantity, dash in zip(quantities, ("-", "--"), strict=False):
             order = f", {quantity.removesuffix('_distance')} order" if len(quantities) > 1 else ""
-            for place, other in enumerate(others):
-                of_pair = [row for row in rows if (row.layer, row.other) == (layer, other)]
-                steps = [row.agent_steps for row in of_pair]
-                values = [getattr(row, quantity) for row in of_pair]
-                text = f"{_shortened(other)}{order}" if number == 0 else None
-                if other == BASELINE:  # a level
-                    axes.axhline(values[0], color="#999999", linestyle=dash, label=text)
-                else:
-                    colour = COLOURS[(place - 1) % len(COLOURS)]
-                    axes.plot(steps, values, dash, color=colour, marker="o", ms=3.5, label=text)
+            _draw_layer(axes, of_layer, quantity, dash, order if number == 0 else None)
         style(axes, _shortened(layer), "agent steps" if number >= len(layers) - columns else "", "")
         # The CKA of a layer that says the same about all observations is not a number.
-        values = [getattr(r, q) for r in rows for q in quantities if r.layer == layer]
-        axes.set_ylim(0, 1.08 * max([v for v in values if isfinite(v)], default=1.0) or 1.0)
+        values = [getattr(row, quantity) for row in of_layer for quantity in quantities]
+        axes.set_ylim(0, 1.08 * max(filter(isfinite, values), default=1.0) or 1.0)
     legend(figure)
     figure.supylabel(label, fontsize=9, color=INK)
     save(figure, path)
     return [path.name]
 
 
-def _draw_maps(
-    maps: Mapping[str, Mapping[tuple[str, str], float]], label: str, folder: Path
-) -> list[str]:
-    """Draw cka_layers.png: one map per pair of networks, each layer against each."""
+def _draw_layer(
+    axes: Axes, rows: Sequence[Comparison], quantity: str, dash: str, order: str | None
+) -> None:
+    """Draw one quantity of one layer; `order` None: without names for the legend."""
+    for place, other in enumerate(dict.fromkeys(row.other for row in rows)):
+        of_pair = [row for row in rows if row.other == other]
+        values = [getattr(row, quantity) for row in of_pair]
+        text = None if order is None else f"{_shortened(other)}{order}"
+        if other == BASELINE:  # a level
+            axes.axhline(values[0], color="#999999", linestyle=dash, label=text)
+        else:
+            steps = [row.agent_steps for row in of_pair]
+            colour = COLOURS[(place - 1) % len(COLOURS)]
+            axes.plot(steps, values, dash, color=colour, marker="o", ms=3.5, label=text)
+
+
+def _draw_maps(maps: Mapping[str, Mapping[tuple[str, str], float]], label: str, path: Path) -> None:
+    """Draw one map per pair of networks, each layer against each."""
     figure = new_figure(4.6 * len(maps) + 0.6, 4.6, dpi=110)
     for number, (name, values) in enumerate(maps.items(), start=1):
         axes = figure.add_subplot(1, len(maps), number)
-        rows = list(dict.fromkeys(first for first, _ in values))
-        columns = list(dict.fromkeys(second for _, second in values))
+        rows, columns = (list(dict.fromkeys(each)) for each in zip(*values, strict=True))
         table = np.array([[values[row, column] for column in columns] for row in rows])
         heat_map(axes, table, _shortened(name), rows, (0, 1))
         axes.set_xticks(range(len(columns)), columns, rotation=90)
     figure.supylabel(_shortened(label), fontsize=9, color=INK)
-    save(figure, folder / "cka_layers.png")
-    return ["cka_layers.png"]
+    save(figure, path)
 
 
 def _shortened(name: str) -> str:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from rich.progress import Progress
+from scipy import ndimage
 from torch import Tensor, nn
 
 from ritornello.agent.models.base import ActorCritic
@@ -123,10 +123,10 @@ def _bounds(model: ActorCritic) -> tuple[Tensor, Tensor]:
 
 def _blurred(images: Tensor) -> Tensor:
     """Blur `[N, C, H, W]` with (1/4, 1/2, 1/4) along both axes."""
-    kernel = torch.tensor([0.25, 0.5, 0.25])
-    channels = images.shape[1]
-    square = (kernel[:, None] * kernel).expand(channels, 1, 3, 3)
-    return F.conv2d(F.pad(images, (1, 1, 1, 1), mode="replicate"), square, groups=channels)
+    for dimension in (-2, -1):
+        images = ndimage.convolve1d(images.numpy(), (0.25, 0.5, 0.25), dimension, mode="nearest")
+        images = torch.from_numpy(images)
+    return images
 
 
 def _by_frame(images: Tensor, agent: LoadedAgent) -> np.ndarray:

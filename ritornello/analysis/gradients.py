@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,12 +33,7 @@ QUANTITIES = ("norm", "mean_abs", "update_ratio", "zero_fraction")  # all but th
 MAX_COLUMNS = 200  # of a heat map: so many records, evenly spread
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """The gradient of every layer at one moment of training."""
-
-    agent_steps: int
-    values: Mapping[str, Mapping[str, float]]  # layer -> quantity -> value; some may be missing
+Values = Mapping[str, Mapping[str, float]]  # layer -> quantity -> value; some may be missing
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -57,8 +51,14 @@ def main(arguments: Sequence[str]) -> int:
             f"{run} has no records of gradients. Train with --gradient_metrics=True, or go on with "
             f"a run: python main.py --resume={run} --gradient_metrics=True."
         )
+    rows = [
+        (steps, layer, *(f"{of[name]:.6g}" if name in of else "" for name in QUANTITIES))
+        for steps, values in measured
+        for layer, of in values.items()
+    ]
     with results_folder(options.output or run / "analysis") as folder:
-        write_text(folder / "gradients.csv", table(measured))
+        text = csv_text(("agent_steps", "layer", *QUANTITIES), rows)
+        write_text(folder / "gradients.csv", text)
         count = min(MAX_COLUMNS, len(measured))
         shown = np.linspace(0, len(measured) - 1, count).round().astype(int)
         about = f"{run.resolve().name}: {len(measured)} records of the training"
@@ -67,9 +67,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def recorded(folder: Path) -> list[Measurement]:
-    """Return what a run has recorded of its gradients; nothing without --gradient_metrics."""
-    found = []
+def recorded(folder: Path) -> list[tuple[int, Values]]:
+    """Return (agent steps, values) of each record that has gradients (--gradient_metrics)."""
+    found: list[tuple[int, Values]] = []
     for record in read_records(folder):
         values: dict[str, dict[str, float]] = defaultdict(dict)
         for name, value in record.values.items():
@@ -78,45 +78,31 @@ def recorded(folder: Path) -> list[Measurement]:
             if group == "gradient" and quantity in QUANTITIES:
                 values[layer][quantity] = value
         if values:
-            found.append(Measurement(record.agent_steps, dict(values)))
+            found.append((record.agent_steps, dict(values)))
     return found
 
 
-def table(measured: Sequence[Measurement]) -> str:
-    """Return the measurements as CSV: agent_steps, layer, and the quantities."""
-    rows = [
-        (
-            measurement.agent_steps,
-            layer,
-            *(f"{values[name]:.6g}" if name in values else "" for name in QUANTITIES),
-        )
-        for measurement in measured
-        for layer, values in measurement.values.items()
-    ]
-    return csv_text(("agent_steps", "layer", *QUANTITIES), rows)
-
-
-def heat_maps(measured: Sequence[Measurement], about: str) -> Figure:
+def heat_maps(measured: Sequence[tuple[int, Values]], about: str) -> Figure:
     """Return a figure with a panel for each quantity that is known: layers against time."""
-    layers = list(dict.fromkeys(layer for m in measured for layer in m.values))
-    tables = {
-        quantity: np.array(
-            [[m.values.get(x, {}).get(quantity, np.nan) for m in measured] for x in layers]
-        )
-        for quantity in QUANTITIES
-    }
-    known = {quantity: table for quantity, table in tables.items() if np.isfinite(table).any()}
+    layers = list(dict.fromkeys(layer for _, values in measured for layer in values))
+    known: dict[str, np.ndarray] = {}
+    for quantity in QUANTITIES:
+        table = [[of.get(x, {}).get(quantity, np.nan) for _, of in measured] for x in layers]
+        if np.isfinite(table).any():
+            known[quantity] = np.array(table)
     rows = -(-len(known) // 2)
     figure = new_figure(11.0, rows * (0.22 * len(layers) + 1.2), dpi=110)
     title(figure, about)
     names = [figure_text(layer.removeprefix("torso_net.")) for layer in layers]
-    for number, (quantity, table) in enumerate(known.items(), start=1):
+    marks = np.unique(np.linspace(0, len(measured) - 1, 6).round().astype(int))
+    ticks = [tick(float(f"{measured[mark][0]:.3g}")) for mark in marks]
+    for number, (quantity, values) in enumerate(known.items(), start=1):
         axes = figure.add_subplot(rows, 2, number)
-        is_share = quantity == "zero_fraction"
-        values = table if is_share else np.log10(np.where(table > 0, table, np.nan))
-        name = quantity if is_share else f"log10 {quantity}"
-        heat_map(axes, values, name, names, (0, 1) if is_share else None)
-        marks = np.unique(np.linspace(0, len(measured) - 1, 6).round().astype(int))
-        axes.set_xticks(marks, [tick(float(f"{measured[i].agent_steps:.3g}")) for i in marks])
+        if quantity == "zero_fraction":
+            heat_map(axes, values, quantity, names, (0, 1))
+        else:
+            powers = np.log10(np.where(values > 0, values, np.nan))
+            heat_map(axes, powers, f"log10 {quantity}", names)
+        axes.set_xticks(marks, ticks)
         axes.set_xlabel("agent steps", fontsize=9, color=INK)
     return figure

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 from torch import Tensor, nn
 
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.models.torsos import ResidualBlock
-from ritornello.core.errors import ConfigError
 
 FEATURES = "features"  # name of what the torso hands on
 
@@ -85,37 +85,21 @@ def distances(first: Sequence[ConvLayer], second: Sequence[ConvLayer]) -> list[L
     For the optimal distance the input channels of a layer are reordered as the outputs they read
     were matched, so that networks which differ in nothing but the order of their filters are at
     distance 0 in every layer; layers whose outputs are added up (residual blocks) share one order.
-
-    Raises:
-      ConfigError: if the layers do not have the same shapes.
     """
-    shapes = [[layer.weight.shape for layer in layers] for layers in (first, second)]
-    if shapes[0] != shapes[1]:
-        raise ConfigError(f"the networks have other convolutions: {shapes[0]} and {shapes[1]}.")
     found: list[LayerDistance] = []
     for one, two in zip(first, second, strict=True):
-        weight = two.weight
-        if two.reads is not None:
-            weight = weight[:, found[two.reads].order]
+        reordered = two.weight if two.reads is None else two.weight[:, found[two.reads].order]
         ours, as_they_stand, theirs = (
-            array.reshape(len(array), -1).astype(np.float64)
-            for array in (one.weight, two.weight, weight)
+            weight.reshape(len(weight), -1).astype(np.float64)
+            for weight in (one.weight, two.weight, reordered)
         )
-        cost = squared_distances(ours, theirs)
-        if two.adds_to is not None:
-            order = found[two.adds_to].order
-        else:
-            order = linear_sum_assignment(cost)[1]
+        cost = cdist(ours, theirs, "sqeuclidean")
+        shared = None if two.adds_to is None else found[two.adds_to].order
+        order = linear_sum_assignment(cost)[1] if shared is None else shared
         default = float(np.square(ours - as_they_stand).sum(1).mean())
         optimal = float(cost[np.arange(len(ours)), order].mean())
         found.append(LayerDistance(one.name, default, optimal, order))
     return found
-
-
-def squared_distances(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """Return the squared Euclidean distance of all pairs: [n, d] and [m, d] -> [n, m] float64."""
-    squares = np.square(one).sum(1)[:, None] + np.square(two).sum(1) - 2 * one @ two.T
-    return np.asarray(np.maximum(squares, 0))  # rounding can leave less than 0
 
 
 def centred_gram(activations: Tensor) -> Tensor:

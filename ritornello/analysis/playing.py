@@ -8,15 +8,16 @@ Next to read: analysis/saliency.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from ritornello.agent.assembly import Blueprint, build_model, env_config
-from ritornello.agent.models.base import ActorCritic, Heads, Inputs
+from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.agent.stored.model_file import folder_of
@@ -126,15 +127,9 @@ class Moment:
     """One decision in one game, with the picture of it."""
 
     frame: np.ndarray  # [H, W, 3] uint8, as the game shows itself
-    inputs: Inputs  # [1, ...]
-    state: torch.Tensor  # [1, state_count], before the decision
-    heads: Heads  # [1, ...]
-    features: torch.Tensor  # [1, F] float32
-    action: int  # ignored by the environment where the game is over already
-    reward: float  # raw, what the action earned
+    step: Step  # of one environment; its action is ignored where the game is over already
     first: bool  # the first observation of a game
-    episode_return: float  # raw, of this game so far, `reward` included
-    game: int  # 0, 1, ...
+    episode_return: float  # raw, of this game so far, the reward of this step included
 
 
 def play(
@@ -144,7 +139,6 @@ def play(
     seed: int = 0,
     greedy: bool = False,
     steps: int | None = None,
-    games: int | None = None,
     actions: Sequence[int] | None = None,
 ) -> Iterator[Moment]:
     """Play one environment and show every moment, rendered as the game shows itself.
@@ -157,44 +151,21 @@ def play(
       seed: equal seeds give equal games.
       greedy: take the most probable action instead of a draw.
       steps: stop after so many moments.
-      games: stop when so many whole games are over.
       actions: actions to do instead of the agent's; stop after the last of them. The agent is asked
         all the same.
     """
     _ = agent.env_spec.action_count  # ConfigError of actions that films cannot show
-    with_pictures = make_filmed_env(agent.game_config(task), env_seeds(seed, 1))
-    try:
-        player = Player(
-            agent.model, with_pictures, [task], seed=seed, greedy=greedy, keep_inputs=True
-        )
-        wanted = steps if actions is None else min(len(actions), steps or len(actions))
-        number = game = 0
+    forced: Iterable[np.ndarray | None]
+    forced = itertools.repeat(None) if actions is None else (np.array([each]) for each in actions)
+    with closing(make_filmed_env(agent.game_config(task), env_seeds(seed, 1))) as env:
+        player = Player(agent.model, env, [task], seed=seed, greedy=greedy, keep_inputs=True)
         total = 0.0
-        while wanted is None or number < wanted:
-            frame = np.array(with_pictures.render())
-            forced = None if actions is None else np.array([actions[number]])
-            step = player.step(forced)
+        for action in itertools.islice(forced, steps):
+            frame = np.array(env.render())
+            step = player.step(action)
             first = bool(step.inputs.first[0])
-            if first and number:
-                total, game = 0.0, game + 1
-                if game == games:
-                    return
-            total += float(step.reward[0])
-            yield Moment(
-                frame,
-                step.inputs,
-                step.state,
-                step.heads,
-                step.features,
-                int(step.action[0]),
-                float(step.reward[0]),
-                first,
-                total,
-                game,
-            )
-            number += 1
-    finally:
-        with_pictures.close()
+            total = float(step.reward[0]) + (0.0 if first else total)
+            yield Moment(frame, step, first, total)
 
 
 def play_many(
@@ -218,17 +189,11 @@ def play_many(
     """
     if tasks is None:
         tasks = sorted(index % len(agent.games) for index in range(num_envs))
-    if len(tasks) != num_envs:
-        raise ConfigError(f"got {len(tasks)} tasks for {num_envs} environments, expected one each.")
     config = agent.game_config(0)
     if agent.games == agent.env_spec.tasks:
         config = env_config(agent.blueprint.flags, testing=True)  # all of them
-    env = make_env_vector(config, num_envs, env_seeds(seed, num_envs), tasks=tasks)
-    try:
+    seeds = env_seeds(seed, num_envs)
+    with closing(make_env_vector(config, num_envs, seeds, tasks=tasks)) as env:
         player = Player(agent.model, env, tasks, seed=seed, greedy=greedy, keep_inputs=True)
-        number = 0
-        while steps is None or number < steps:
+        for _ in itertools.repeat(None) if steps is None else range(steps):
             yield player.step()
-            number += 1
-    finally:
-        env.close()

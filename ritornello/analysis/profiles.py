@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
-from ritornello.analysis.area import GameAreas
-from ritornello.analysis.comparison import GameComparison, markdown_page
+from ritornello.analysis.comparison import GameComparison, markdown_page, runs_of
 from ritornello.analysis.figure import LOOKS, legend
 from ritornello.analysis.runs import last_games
 from ritornello.analysis.statistics import (
@@ -107,23 +106,18 @@ def scored_of(scores: Scores, what: str) -> Scored:
     return Scored(games, ordered, scaled, is_human, what, tuple(notes))
 
 
-def at_equal_steps(games: Sequence[GameComparison]) -> Scored:
-    """Return the scores of a comparison, each game at its own number of agent steps."""
-    scores = {game.env: {row.label: row.by_steps for row in game.rows} for game in games}
-    runs = [run for game in games for row in game.rows for run in row.runs]
-    steps = ", ".join(f"{game.at_steps:,.0f} ({game.env})" for game in games)
+def scored_games(games: Sequence[GameComparison], what: str) -> Scored:
+    """Return the scores of a comparison over its games; see `scored_of`."""
     return scored_of(
-        scores, f"mean return of the last {last_games(runs)} at equal agent steps: {steps}"
+        {game.env: {row.label: row.scores for row in game.rows} for game in games}, what
     )
 
 
-def of_areas(games: Sequence[GameAreas]) -> Scored:
-    """Return the areas under the curves as scores."""
-    scores = {
-        game.env: {label: [*of_seeds.values()] for label, of_seeds in game.rows.items()}
-        for game in games
-    }
-    return scored_of(scores, f"mean return over 0 to {games[0].to_steps:,.0f} agent steps")
+def at_equal_steps(games: Sequence[GameComparison]) -> Scored:
+    """Return the scores of a comparison, each game at its own number of agent steps."""
+    steps = ", ".join(f"{game.at_steps:,.0f} ({game.env})" for game in games)
+    last = last_games(runs_of(games))
+    return scored_games(games, f"mean return of the last {last} at equal agent steps: {steps}")
 
 
 def profiles_of(scored: Scored) -> dict[str, Profile]:

@@ -7,7 +7,6 @@ few thousand points that a picture can show; the libraries' approximations are f
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,25 +16,21 @@ MAX_POINTS = 6000  # of t-SNE: it holds several matrices of points x points
 EXAGGERATION, EXAGGERATED_SHARE = 12.0, 0.25  # of the attraction, and for which share of the steps
 
 
-class Projection(NamedTuple):
-    """Points on their principal axes."""
-
-    points: Tensor  # [N, dimensions] float32, centred
-    variance_share: Tensor  # [dimensions], share of the whole variance along each axis
-
-
-def pca(points: Tensor, dimensions: int = 2) -> Projection:
+def pca(points: Tensor, dimensions: int = 2) -> tuple[Tensor, Tensor]:
     """Project points onto the axes along which they vary most.
 
     Args:
       points: N points of F numbers, [N, F] float32.
       dimensions: number of dimensions of the result; there are fewer if the points have fewer.
+
+    Returns:
+      The centred points [N, dimensions] float32, and the share of the whole variance along each
+      axis, [dimensions].
     """
-    centred = points - points.mean(0)
-    left, sizes, _ = torch.linalg.svd(centred, full_matrices=False)
+    left, sizes, _ = torch.linalg.svd(points - points.mean(0), full_matrices=False)
     variances = sizes.square()
     share = variances / variances.sum().clamp(min=1e-30)
-    return Projection(left[:, :dimensions] * sizes[:dimensions], share[:dimensions])
+    return left[:, :dimensions] * sizes[:dimensions], share[:dimensions]
 
 
 def tsne(
@@ -63,14 +58,12 @@ def tsne(
     Returns:
       [N, 2] float32.
     """
-    points = pca(points, INITIAL_DIMENSIONS).points
+    points, _ = pca(points, INITIAL_DIMENSIONS)
     count = len(points)
     attraction = affinities(points, min(perplexity, max(1.0, (count - 1) / 3)))
-    layout = points[:, :2] / points[:, :1].std().clamp(min=1e-12) * 1e-4
-    if layout.shape[1] < 2:  # points on a line
-        layout = torch.cat([layout, torch.zeros_like(layout)], 1)
-    generator = torch.Generator().manual_seed(seed)
-    layout = layout + 1e-6 * torch.randn(layout.shape, generator=generator)
+    layout = 1e-6 * torch.randn(count, 2, generator=torch.Generator().manual_seed(seed))
+    axes = points[:, :2]  # one alone if the points are on a line
+    layout[:, : axes.shape[1]] += axes / points[:, :1].std().clamp(min=1e-12) * 1e-4
     rate = max(count / EXAGGERATION, 50.0)
     velocity, gains = torch.zeros_like(layout), torch.ones_like(layout)
     strong_attraction = attraction * EXAGGERATION

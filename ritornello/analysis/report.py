@@ -141,7 +141,7 @@ def _scores(compared: SequenceComparison) -> Iterator[Markup]:
         yield join(heading(game.env), table(*game_table(game)))
         if len(game.rows) > 1:
             yield paragraph(IMPROVEMENT)
-            yield table(*improvement_table({row.label: [row.by_steps] for row in game.rows}))
+            yield table(*improvement_table({row.label: [row.scores] for row in game.rows}))
     if compared.games:
         figure = profiles_figure(at_equal_steps(compared.games))
         yield from [picture(png(figure), "Figure: performance profiles")] if figure else []

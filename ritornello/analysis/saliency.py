@@ -15,7 +15,7 @@ https://arxiv.org/abs/1711.00138. Equations 1 to 3: for a mask M_ij with its pea
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,20 +25,8 @@ from scipy import ndimage
 from torch import Tensor
 
 from ritornello.agent.models.base import ActorCritic, Heads, Inputs
-from ritornello.analysis.films import (
-    BLUE,
-    ENLARGEMENT,
-    WHITE,
-    YELLOW,
-    Reel,
-    Viewing,
-    film_parser,
-    full_colour,
-    tinted,
-    with_legend,
-    write_film,
-)
-from ritornello.analysis.options import add, results_folder, until_interrupted
+from ritornello.analysis import films
+from ritornello.analysis.options import add
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.film import enlarged
 
@@ -50,8 +38,8 @@ The ball and the agent's own paddle should be hot shortly before they meet. Blur
 walls and scores as the network has never seen them; --blend=average leaves them as they are. An
 agent of random weights has maps too: compare.
 """
-LIGHT = {"policy": BLUE, "value": YELLOW}
-LEGEND = {**LIGHT, "both": WHITE}
+LIGHT = {"policy": films.BLUE, "value": films.YELLOW}
+LEGEND = {**LIGHT, "both": films.WHITE}
 BLUR_SIGMA = 3.0  # pixels; of the picture that a spot is blended with (sigma_A in the paper)
 BATCH = 256  # perturbed pictures that the network is asked about at once
 
@@ -59,7 +47,7 @@ BATCH = 256  # perturbed pictures that the network is asked about at once
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _options(arguments)
-    viewing = Viewing.of("saliency", options)
+    viewing = films.Viewing.of("saliency", options)
     spec = viewing.agent.env_spec
     if not spec.is_image:
         raise ConfigError(f"{spec.env_id} shows vectors; saliency maps are of images.")
@@ -67,13 +55,11 @@ def main(arguments: Sequence[str]) -> int:
     grid = Grid(height, width, options.radius, options.density)
     newest = channels if options.frames == "newest" else 0
     perturbation = Perturbation(viewing.agent.model, grid, newest, options.blend)
-    reel = Reel()
-    with results_folder(viewing.output):
-        with until_interrupted(reel) as ending:
-            for moment in viewing.moments("saliency"):
-                reel.add(moment, perturbation.maps(moment.inputs, moment.state, moment.heads))
-        _write(viewing, grid, reel)
-    return ending.status
+    return films.make_film(
+        viewing,
+        lambda moment: perturbation.maps(moment.step.inputs, moment.step.state, moment.step.heads),
+        lambda arrays: _painting(arrays, grid, options),
+    )
 
 
 @dataclass(frozen=True)
@@ -105,11 +91,11 @@ class Grid:
         return np.arange(self.density // 2, self.width, self.density)
 
     def masks(self) -> np.ndarray:
-        """Return all masks, [I, J, H, W] float32 in [0, 1]."""
-        down = np.arange(self.height) - self.rows[:, None]  # [I, H]
-        across = np.arange(self.width) - self.columns[:, None]  # [J, W]
-        masks = np.einsum("iy,jx->ijyx", self._bell(down), self._bell(across))
-        return np.asarray(masks, np.float32)
+        """Return all masks, [I, J, H, W] float32: exp(-distance² / 2 radius²), as in the paper."""
+        down = np.square(np.arange(self.height) - self.rows[:, None])  # [I, H]
+        across = np.square(np.arange(self.width) - self.columns[:, None])  # [J, W]
+        bells = (np.exp(-squares / (2 * self.radius**2)) for squares in (down, across))
+        return np.asarray(np.einsum("iy,jx->ijyx", *bells), np.float32)
 
     def enlarged(self, maps: np.ndarray, height: int, width: int) -> np.ndarray:
         """Return maps [N, I, J] as pictures [N, height, width] float32 over the observation."""
@@ -118,11 +104,6 @@ class Grid:
         full = F.interpolate(small, covered, mode="bilinear")[..., : self.height, : self.width]
         pictures: np.ndarray = F.interpolate(full, (height, width), mode="bilinear")[:, 0].numpy()
         return pictures
-
-    def _bell(self, distance: np.ndarray) -> np.ndarray:
-        """Return exp(-distance² / 2 sigma²); the paper's sigma² of 25 is a radius of 5."""
-        bell: np.ndarray = np.exp(-np.square(distance) / (2 * self.radius**2))
-        return bell
 
 
 class Perturbation:
@@ -134,20 +115,15 @@ class Perturbation:
         """Prepare the masks.
 
         Args:
-          model: on the CPU, in eval mode.
+          model: on the CPU, in eval mode; it sees images of the size of the grid.
           grid: for observations of its size.
           newest_channels: perturb only so many of the last channels of a stack; 0: all.
           blend: blur: with the blurred picture, as in the paper; average: with the mean picture
             that the model subtracts, so that what moves disappears and the background stays.
 
         Raises:
-          ConfigError: if the model sees something else, or knows no mean picture and needs one.
+          ConfigError: if the model knows no mean picture and needs one.
         """
-        if len(model.obs_shape) != 3 or model.obs_shape[1:] != (grid.height, grid.width):
-            raise ConfigError(
-                f"saliency maps need a model that sees images of {grid.height}x{grid.width} "
-                f"pixels, got one that sees {model.obs_shape}."
-            )
         if blend == "average" and model.pixel_statistics() is None:
             raise ConfigError(
                 "this model knows no average picture (it was trained with "
@@ -170,25 +146,27 @@ class Perturbation:
           policy (squared logits) and value (squared reward units), [I, J] float32 each.
         """
         pixels = inputs.obs[0].float()  # [C, H, W]
-        game = 0 if inputs.task_id is None else int(inputs.task_id)
-        statistics = self._model.pixel_statistics(game)
-        if self._to_average and statistics is not None:
-            other = statistics.mean
-        else:
-            blurred = ndimage.gaussian_filter(pixels.numpy(), (0, BLUR_SIGMA, BLUR_SIGMA))
-            other = torch.from_numpy(blurred)
-        change = other - pixels
+        change = self._blended(pixels, inputs) - pixels
         if self._newest:
             change[: -self._newest] = 0
         policy, value = [], []
-        for start in range(0, len(self._masks), BATCH):
-            masks = self._masks[start : start + BATCH]
+        for masks in torch.split(self._masks, BATCH):
             shown = (pixels + change * masks).round().clamp(0, 255).to(torch.uint8)
             answer = self._model(_repeated(inputs, shown), state.expand(len(shown), -1))[0]
             policy.append(0.5 * (answer.params - heads.params).square().sum(-1))
             value.append(0.5 * (answer.value - heads.value).square())
         found = {"policy": torch.cat(policy), "value": torch.cat(value)}
         return {name: each.view(self._shape).numpy() for name, each in found.items()}
+
+    def _blended(self, pixels: Tensor, inputs: Inputs) -> Tensor:
+        """Return the picture that spots of `pixels` [C, H, W] are blended with."""
+        game = 0 if inputs.task_id is None else int(inputs.task_id)
+        statistics = self._model.pixel_statistics(game)
+        if self._to_average and statistics is not None:
+            return statistics.mean
+        return torch.from_numpy(
+            ndimage.gaussian_filter(pixels.numpy(), (0, BLUR_SIGMA, BLUR_SIGMA))
+        )
 
 
 def _repeated(inputs: Inputs, obs: Tensor) -> Inputs:
@@ -200,7 +178,7 @@ def _repeated(inputs: Inputs, obs: Tensor) -> Inputs:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = film_parser("saliency", __doc__, EXAMPLES)
+    parser = films.film_parser("saliency", __doc__, EXAMPLES)
     add(parser, "radius", 5.0, "sigma of the masks, in pixels the agent sees")
     add(parser, "density", 5, "pixels between points of the grid", least=1)
     add(parser, "frames", "all", "frames of a stack that are changed", choices=("all", "newest"))
@@ -209,25 +187,25 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _write(viewing: Viewing, grid: Grid, reel: Reel) -> None:
-    """Draw the film and write all files."""
-    arrays = reel.arrays()
-    scales = {what: full_colour(arrays[what]) for what in LIGHT}
+def _painting(
+    arrays: Mapping[str, np.ndarray], grid: Grid, options: argparse.Namespace
+) -> films.Painting:
+    scales = {what: films.full_colour(arrays[what]) for what in LIGHT}
 
-    def drawn(number: int) -> np.ndarray:
-        frame = reel.frame(number)
+    def draw(frame: np.ndarray, number: int) -> np.ndarray:
         colour = np.zeros(frame.shape, np.float32)
         for what, light in LIGHT.items():
             heat = grid.enlarged(arrays[what][number : number + 1], *frame.shape[:2])[0]
             heat = (heat / scales[what]).clip(0, 1)[..., None]
             colour = (colour + heat * np.array(light, np.float32)).clip(0, 1)
-        return with_legend(enlarged(tinted(frame, colour), ENLARGEMENT), LEGEND)
+        picture = enlarged(films.tinted(frame, colour), films.ENLARGEMENT)
+        return films.with_legend(picture, LEGEND)
 
     settings = {
         "radius_pixels": grid.radius,
         "density_pixels": grid.density,
-        "blend": viewing.options.blend,
-        "frames_blended": viewing.options.frames,
+        "blend": options.blend,
+        "frames_blended": options.frames,
         "full_colour_at": scales,
     }
-    write_film(viewing, reel, drawn, int(arrays["policy"].max((1, 2)).argmax()), settings)
+    return films.Painting(draw, int(arrays["policy"].max((1, 2)).argmax()), settings)

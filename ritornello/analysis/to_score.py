@@ -34,6 +34,7 @@ ABOUT = (
     f"of fewer than {FEW} runs]. "
     "Minutes compare only between runs on the same machine that had it to themselves."
 )
+HEADINGS = ("configuration", "reached", "agent steps", "minutes", "each seed")
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,9 @@ class GameArrivals:
 
 
 def arrival(curve: Curve, score: float, seed: int = 0) -> Arrival:
-    """Return when a curve first reaches a score.
+    """Return when a curve first reaches a raw score.
 
     If its first record is already there, that record is the moment: the true one came before.
-
-    Args:
-      curve: the curve of one run, at least one record.
-      score: raw score.
-      seed: of the run.
     """
     there = np.flatnonzero(curve.mean_return >= score)
     if not len(there):
@@ -109,33 +105,29 @@ def half_time_estimate(runs: Sequence[tuple[float, bool]]) -> Estimate:
     Infinite where they have not. Of fewer than FEW runs there is no interval.
 
     Args:
-      runs: (time, whether it was reached then) of each run; one run at least.
+      runs: (finite time, whether it was reached then) of each run; one run at least.
     """
-    pairs = np.array(runs, np.float64).reshape(-1, 2)
-    if not len(pairs) or not np.isfinite(pairs).all():
-        raise ValueError("expected finite times, of at least one run.")
+    pairs = np.array(runs, np.float64)
     times, reached = pairs[:, 0], pairs[:, 1] > 0
     value = float(half_time(times, reached))
     if len(pairs) < FEW:
         return Estimate(value)
     rng = np.random.default_rng(0)  # the same runs give the same interval
     drawn = rng.integers(0, len(pairs), (RESAMPLES, len(pairs)))
+    every = half_time(times[drawn], reached[drawn])
     # No interpolation: between a moment and "not reached" there is nothing.
-    low, high = np.quantile(
-        half_time(times[drawn], reached[drawn]), [0.025, 0.975], method="inverted_cdf"
-    )
+    low, high = np.quantile(every, [0.025, 0.975], method="inverted_cdf")
     return Estimate(value, float(low), float(high))
 
 
 def time_text(time: Estimate, scale: float = 1.0, digits: int = 0) -> str:
     """Return it as tables show it: 412,000 [380,000, not reached]."""
-
-    def one(number: float) -> str:
-        return f"{number / scale:,.{digits}f}" if isfinite(number) else "not reached"
-
-    if time.low is None or time.high is None:
-        return one(time.value)
-    return f"{one(time.value)} [{one(time.low)}, {one(time.high)}]"
+    value, *bounds = (
+        f"{number / scale:,.{digits}f}" if isfinite(number) else "not reached"
+        for number in (time.value, time.low, time.high)
+        if number is not None
+    )
+    return f"{value} [{', '.join(bounds)}]" if bounds else value
 
 
 def arrivals(
@@ -172,23 +164,16 @@ def arrivals(
 
 def arrivals_markdown(games: Sequence[GameArrivals], notes: Sequence[str] = ()) -> str:
     """Return the times as a Markdown page: a table for each game, and what was left out."""
-    headings = ["configuration", "reached", "agent steps", "minutes", "each seed"]
-    tables = {
-        f"{game.env}, score {game.score:,.1f}": markdown.table(
-            headings,
-            [
-                [
-                    label,
-                    f"{sum(run.is_there for run in runs)} of {len(runs)}",
-                    time_text(_steps(runs)),
-                    time_text(half_time_estimate([(r.seconds, r.is_there) for r in runs]), 60, 1),
-                    ", ".join(f"{run.seed}: {run.text}" for run in runs),
-                ]
-                for label, runs in game.rows
-            ],
-        )
-        for game in games
-    }
+    tables = {}
+    for game in games:
+        rows = []
+        for label, runs in game.rows:
+            there = sum(run.is_there for run in runs)
+            minutes = half_time_estimate([(run.seconds, run.is_there) for run in runs])
+            each = ", ".join(f"{run.seed}: {run.text}" for run in runs)
+            counts = f"{there} of {len(runs)}"
+            rows.append([label, counts, time_text(_steps(runs)), time_text(minutes, 60, 1), each])
+        tables[f"{game.env}, score {game.score:,.1f}"] = markdown.table(HEADINGS, rows)
     return markdown_page(ABOUT, tables, notes)
 
 

@@ -135,7 +135,7 @@ def _improvement(game: Any) -> dict[str, Any] | None:
 
     if len(game.rows) < 2 or max(len(row.runs) for row in game.rows) < 2:
         return None
-    table = improvement_table({row.label: [row.by_steps] for row in game.rows})
+    table = improvement_table({row.label: [row.scores] for row in game.rows})
     return dict(zip(("headings", "rows"), table, strict=True))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast
 
@@ -57,7 +58,9 @@ def test_test_mode_and_an_analysis_play_the_same_game_with_the_same_seed(tmp_pat
         (report,) = evaluate(
             session.blueprint, session.checkpoint, tmp_path / "out", show=lambda line: None
         )
-        *_, last = play(load_agent(str(folder)), seed=seed, games=1)
+        first, *moments = play(load_agent(str(folder)), seed=seed, steps=600)
+        *_, last = takewhile(lambda moment: not moment.first, moments)
+        assert first.first
         assert last.episode_return == report.mean
         lengths.add(report.mean)
     assert len(lengths) > 2, "all games were alike: the test says nothing"

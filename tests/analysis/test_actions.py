@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,8 +9,7 @@ import torch
 
 from ritornello.agent.assembly import build_model
 from ritornello.agent.stored.model_file import save_model
-from ritornello.analysis import actions
-from ritornello.analysis.actions import main, mean_of
+from ritornello.analysis.actions import main
 from tests.analysis.agents import draw_blueprint, write_agent
 
 
@@ -30,18 +28,6 @@ def write_decided(folder: Path, logits: list[float]) -> Path:
 def read(folder: Path) -> dict[str, dict]:
     data = json.loads((folder / "actions.json").read_text())
     return {one["agent"]: one for one in data["agents"]}
-
-
-def test_a_model_on_the_hub_may_have_a_label(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def load(url: str, env: str | None) -> tuple[SimpleNamespace, int]:
-        asked.append(url)
-        return SimpleNamespace(games=("a",), label="its own"), 0
-
-    monkeypatch.setattr(actions, "load_player", load)
-    assert list(actions._load("here=hf:one/model,hf:one/model", None)) == ["here", "its own"]
-    assert asked == ["hf:one/model", "hf:one/model"]
 
 
 def test_shares_are_of_what_was_done_and_probabilities_of_what_was_meant(tmp_path: Path) -> None:
@@ -69,15 +55,6 @@ def test_shares_are_of_what_was_done_and_probabilities_of_what_was_meant(tmp_pat
     assert (output / "actions.png").stat().st_size > 5000
 
 
-def test_a_greedy_agent_does_the_most_probable(tmp_path: Path) -> None:
-    agent = write_decided(tmp_path / "agent", [0.1, 0.0])
-    arguments = [f"--load_model_url={agent}", "--games=3", f"--output={tmp_path / 'out'}"]
-    assert main([*arguments, "--greedy"]) == 0
-    agents = read(tmp_path / "out")
-    assert agents["agent"]["actions"]["0"]["share"]["mean"] == 1.0
-    assert agents["agent"]["actions"]["0"]["probability"]["mean"] < 0.6
-
-
 def test_long_games_are_cut(tmp_path: Path) -> None:
     agent = write_agent(tmp_path / "agent")
     arguments = [f"--load_model_url={agent}", "--games=2", f"--output={tmp_path / 'out'}"]
@@ -86,18 +63,3 @@ def test_long_games_are_cut(tmp_path: Path) -> None:
     assert agents["agent"]["steps"] == 6
     assert agents["agent"]["games_ended"] == 0
     assert agents["agent"]["return_mean"] is None
-
-
-def test_intervals_are_over_games() -> None:
-    assert mean_of(np.array([[0.25, 0.75]])) == [
-        {"mean": mean, "low": None, "high": None} for mean in (0.25, 0.75)
-    ]
-    rng = np.random.default_rng(1)
-    values = rng.normal(3.0, 1.0, (100, 1))
-    (mean,) = mean_of(values)
-    low, high = mean["low"], mean["high"]
-    assert low is not None
-    assert high is not None
-    # 95 % of a mean of 100 values of deviation 1: about 0.196 either way.
-    assert high - low == pytest.approx(2 * 0.196, rel=0.2)
-    assert low < mean["mean"] < high

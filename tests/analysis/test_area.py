@@ -64,9 +64,9 @@ def test_runs_are_scored_game_by_game_and_the_best_comes_first(tmp_path: Path) -
     short, _ = find_runs([f"low={tmp_path}/short"])
     breakout, pong = areas_by_game([*runs, *short], 500)
     assert (breakout.env, pong.env) == (BREAKOUT, PONG)
-    assert list(pong.rows) == ["high", "low"]
+    assert [row.label for row in pong.rows] == ["high", "low"]
     # The line begins with its first record, at 100 steps: 100 * 30 + 400 * 60 at slope 0.2.
-    assert pong.rows["high"] == pytest.approx({s: (100 * 20 + 400 * 60) / 500 + s for s in (1, 2)})
+    assert pong.rows[0].scores == pytest.approx([(100 * 20 + 400 * 60) / 500 + s for s in (1, 2)])
     assert (
         "low, seed 3: its last score is at 400 agent steps, but runs are compared at 500. "
         in pong.left_out[0]
@@ -83,7 +83,7 @@ def test_the_table_gives_differences_to_a_configuration(tmp_path: Path) -> None:
     games = areas_by_game(runs, 1000)
     text = areas_markdown(games, notes, against="b")
     assert "mean raw return over 0 to 1,000 agent steps" in text
-    a, b = ([*of_seeds.values()] for of_seeds in games[0].rows.values())
+    a, b = (row.scores for row in games[0].rows)
     shown = difference(a, b)
     assert shown.low is not None
     assert f"| {shown.value:,.1f} [{shown.low:,.1f}, {shown.high:,.1f}] |" in text

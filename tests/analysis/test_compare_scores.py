@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import csv
-
 import pytest
 
 from ritornello.analysis.compare import main
@@ -73,18 +71,6 @@ def test_lives_are_not_games(tmp_path):
         read_tables([f"{lives}/scores_per_life.csv", str(games)])
 
 
-def test_what_is_no_table_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="there is no scores.csv"):
-        read_tables([str(tmp_path)])
-    path = tmp_path / "scores.csv"
-    path.write_text("a,b\n1,2\n")
-    with pytest.raises(ConfigError, match="its columns are a,b"):
-        read_tables([str(tmp_path)])
-    path.write_text(HEAD + "\n")
-    with pytest.raises(ConfigError, match="holds no game yet"):
-        read_tables([str(tmp_path)])
-
-
 def test_a_table_counts_once(tmp_path):
     one = write_table(tmp_path / "one", {PONG: 10})
     two = write_table(tmp_path / "two", {PONG: 14})
@@ -98,25 +84,6 @@ def test_a_table_counts_once(tmp_path):
         with pytest.raises(ConfigError, match="scores.csv is given twice"):
             read_tables(places)
     assert len(read_tables([str(one), str(two)])) == 2
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        f"m,1,{PONG},1,nan",
-        f"m,1,{PONG},inf,1",
-        f"m,{'9' * 400},{PONG},1,1",
-        f"m,1,{PONG},1",
-        "m,1,P\udcffng,1,1",
-        "x" * (csv.field_size_limit() + 1) + f",1,{PONG},1,1",
-    ],
-    ids=["no number", "infinite", "beyond floats", "cut", "not UTF-8", "a long cell"],
-)
-def test_what_is_damaged_in_a_table_is_one_message(tmp_path, row):
-    text = f"{HEAD}\nm,1,{PONG},100,5\n{row}\n"
-    (tmp_path / "scores.csv").write_text(text, encoding="utf-8", errors="surrogateescape")
-    with pytest.raises(ConfigError, match="scores.csv is damaged"):
-        read_tables([str(tmp_path)])
 
 
 COUNTED = f"{HEAD},game,games"
@@ -140,7 +107,7 @@ def test_games_of_a_test_that_was_stopped_do_not_count(tmp_path):
         read_tables([str(path)])
 
 
-@pytest.mark.parametrize("cut", [1, 4, 6, 9, 20, 30])
+@pytest.mark.parametrize("cut", [1, 9, 30])
 def test_a_last_line_that_was_cut_does_not_count(tmp_path, cut):
     """A number that was cut may look like another one."""
     path = tmp_path / "scores.csv"
@@ -153,3 +120,21 @@ def test_a_last_line_that_was_cut_does_not_count(tmp_path, cut):
     path.write_text(f"{HEAD}\nm,1,{PONG},100,5\nm,1,{PONG},100,13.0"[:-2])
     (table,) = read_tables([str(path)])
     assert table.checkpoints[0].returns.tolist() == [5]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a,b\n1,2\n", "its columns are a,b"),
+        (HEAD + "\n", "holds no game yet"),
+        (f"{HEAD}\nm,1,{PONG},1,nan\n", "scores.csv is damaged"),
+        (f"{HEAD}\nm,1,{PONG},1\n", "scores.csv is damaged"),
+        (f"{HEAD}\nm,1,P\udcffng,1,1\n", "scores.csv is damaged"),
+    ],
+)
+def test_what_is_no_table_is_refused(tmp_path, text, said):
+    with pytest.raises(ConfigError, match="there is no scores.csv"):
+        read_tables([str(tmp_path)])
+    (tmp_path / "scores.csv").write_text(text, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(ConfigError, match=said):
+        read_tables([str(tmp_path)])

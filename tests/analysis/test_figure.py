@@ -8,7 +8,7 @@ from PIL import Image
 
 from ritornello.analysis.figure import LINE_COLOURS, learning_curves, save
 from ritornello.analysis.statistics import FEW
-from ritornello.metrics.charts import COLOURS, figure_text
+from ritornello.metrics.charts import figure_text
 from ritornello.metrics.curve import Curve
 
 
@@ -43,16 +43,6 @@ def test_many_seeds_are_a_band_and_lines_only_beyond_it() -> None:
     assert min(thin) >= 1000
     few = learning_curves({"Pong": {"a": many[: FEW - 1]}})
     assert len(few.axes[0].collections) == 0
-
-
-def test_configurations_are_told_apart_by_colour_and_then_by_dash() -> None:
-    groups = {str(n): [curve(100)] for n in range(len(COLOURS) + 2)}
-    axes = learning_curves({"Pong": groups}).axes[0]
-    looks = [
-        (line.get_color(), line.get_linestyle()) for line in axes.lines if len(line.get_xdata())
-    ]
-    assert len(set(looks)) == len(groups)
-    assert {colour for colour, _ in looks} == set(COLOURS)
 
 
 @pytest.mark.parametrize("label", ["_hidden", "$a^{", "a\x1b[31mb", "x" * 300])

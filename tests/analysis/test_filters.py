@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import copy
 import csv
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.analysis import filters
 from ritornello.analysis.filters import (
     checkpoint_files,
@@ -16,7 +14,6 @@ from ritornello.analysis.filters import (
 )
 from ritornello.analysis.filters_images import preferred_images
 from ritornello.analysis.playing import load_agent
-from ritornello.core.spec import EnvSpec
 from tests.agent.builders import make_small_model, make_spec
 from tests.analysis.agents import write_agent
 
@@ -67,22 +64,6 @@ def test_an_agent_is_itself_and_not_another(agents, tmp_path):
     assert by_pair[one, "features"]["default_distance"] == ""
     for name in ("distances", "cka", "cka_layers", "first_layer", "preferred_convs.0"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
-
-
-def test_agents_that_number_their_games_differently_are_told_of_the_same_ones():
-    spec = EnvSpec("Dark-v0,Bright-v0", (1, 42, 42), "uint8", 1, ("0", "1"), 1)
-    model = make_model(ModelConfig(name="resnet", feature_count=16), spec).eval()
-    tasks = torch.arange(2).repeat_interleave(6)
-    ranges = torch.tensor([60, 200]).repeat_interleave(6)[:, None, None, None]
-    obs = (torch.rand(12, 1, 42, 42) * 50 + ranges).to(torch.uint8)
-    model.observe(obs, tasks)
-    turned = copy.deepcopy(model)
-    turned.game_pixels = torch.nn.ModuleList(reversed(turned.game_pixels))
-    one = SimpleNamespace(model=model, games=("Dark-v0", "Bright-v0"))
-    two = SimpleNamespace(model=turned, games=("Bright-v0", "Dark-v0"))
-    shown = filters.Shown(obs, [one.games[task] for task in tasks.tolist()])
-    found = filters.layer_map(one, two, shown)
-    assert found["features", "features"] == pytest.approx(1, abs=1e-5)
 
 
 def test_stacks_that_reach_over_a_reset_are_not_shown(agents, monkeypatch):

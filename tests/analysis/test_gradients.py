@@ -5,12 +5,7 @@ import json
 
 import pytest
 
-from ritornello.analysis.gradients import (
-    Measurement,
-    heat_maps,
-    main,
-    recorded,
-)
+from ritornello.analysis.gradients import main, recorded
 from ritornello.core.errors import ConfigError
 
 VALUES = {
@@ -42,7 +37,7 @@ def write_records(folder, count=3):
 
 def test_what_a_run_recorded_is_drawn_and_written(tmp_path):
     folder = write_records(tmp_path / "run")
-    assert [m.agent_steps for m in recorded(folder)] == [100, 200, 300]
+    assert [steps for steps, _ in recorded(folder)] == [100, 200, 300]
     assert main([f"--load_model_url={folder}"]) == 0
     with (folder / "analysis" / "gradients.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -54,12 +49,3 @@ def test_what_a_run_recorded_is_drawn_and_written(tmp_path):
 def test_a_run_without_records_of_gradients_is_told_how_to_have_them(tmp_path):
     with pytest.raises(ConfigError, match="--gradient_metrics=True"):
         main([f"--load_model_url={tmp_path}"])
-
-
-def test_a_figure_has_a_panel_for_each_quantity_that_is_known():
-    layers = {name: {"norm": 2.0, "zero_fraction": 0.5} for name in ("torso_net.a", "heads.b")}
-    figure = heat_maps([Measurement(100 * n, layers) for n in range(3)], "of a run")
-    panels = [axes for axes in figure.axes if axes.get_title(loc="left")]
-    assert [axes.get_title(loc="left") for axes in panels] == ["log10 norm", "zero_fraction"]
-    assert [label.get_text() for label in panels[0].get_yticklabels()] == ["a", "heads.b"]
-    assert [len(axes.images) for axes in panels] == [1, 1]

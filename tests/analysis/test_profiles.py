@@ -13,7 +13,6 @@ from ritornello.analysis.profiles import (
     profiles_of,
     scored_of,
 )
-from ritornello.analysis.runs import find_runs
 from ritornello.core.errors import ConfigError
 from tests.analysis.builders import write_run
 
@@ -68,12 +67,6 @@ def test_what_cannot_be_compared_is_said() -> None:
         scored_of({POLE: {"a": [1.0]}, PONG: {"b": [2.0]}}, "return")
 
 
-def test_equal_scores_have_a_profile_too() -> None:
-    scored = scored_of({POLE: {"a": [5.0, 5.0]}}, "return")
-    (found,) = profiles_of(scored).values()
-    assert (found.share[0], found.share[-1]) == (1.0, 0.0)
-
-
 def test_pairs_are_the_complement_of_each_other_and_their_number_is_bounded() -> None:
     rng = np.random.default_rng(0)
     raw = {f"c{n}": [rng.normal(n / 4, 1.0, 6).tolist()] for n in range(3)}
@@ -106,13 +99,3 @@ def test_the_command_writes_the_page_and_the_figure(
     assert (out / "profiles.png").read_bytes().startswith(b"\x89PNG")
     assert main([f"--runs={places}", "--profiles", "--area_to=400"]) == 0
     assert "mean return over 0 to 400 agent steps" in capsys.readouterr().out
-
-
-def test_a_curve_with_a_number_that_is_none_is_refused(tmp_path: Path) -> None:
-    write_run(tmp_path / "a", seed=1)
-    assert main([f"--runs=x={tmp_path}/a", f"--output={tmp_path}/out"]) == 0
-    (path,) = (tmp_path / "out").glob("*.csv")
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:-1], lines[-1].rsplit(",", 1)[0] + ",nan"]))
-    with pytest.raises(ConfigError, match="is damaged .*not finite"):
-        find_runs([str(path)])

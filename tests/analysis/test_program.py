@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -33,47 +32,37 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 COMMANDS = [
     "compare --runs={run}",
-    "compare --runs={run} --area_to=100",
     "compare --scores={table}",
     "actions --load_model_url={agent}",
-    "features --load_model_url={agent} --points=10",
-    "filters --load_model_url={agent}",
     "saliency --load_model_url={pong}",
 ]
 
 
-def words(command: str, places: dict[str, Path], *more: str) -> list[str]:
-    return [*command.format(**places).split(), *more]
-
-
-def replace_the_work(monkeypatch: pytest.MonkeyPatch, work: Callable[..., NoReturn]) -> None:
-    """Let each of the commands call this where its work begins."""
-    monkeypatch.setattr(Player, "step", work)
-    monkeypatch.setattr(compare, "find_runs", work)
-    monkeypatch.setattr(compare, "read_tables", work)
-
-
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_place_that_cannot_be_written_is_told_before_the_work(
+def test_the_place_is_tried_before_the_work_and_ctrl_c_is_one_line(
     command: str,
     places: dict[str, Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def work(*_: Any, **__: Any) -> NoReturn:
-        raise AssertionError("the work has begun")
+    def interrupted(*_: Any, **__: Any) -> NoReturn:
+        raise KeyboardInterrupt
 
-    replace_the_work(monkeypatch, work)
+    monkeypatch.setattr(Player, "step", interrupted)
+    monkeypatch.setattr(compare, "find_runs", interrupted)
+    monkeypatch.setattr(compare, "read_tables", interrupted)
+    words = command.format(**places).split()
     file = tmp_path / "file"
     file.write_text("mine")
     for output in (file, file / "below"):
-        assert analysis(words(command, places, f"--output={output}")) == 2
-        said = capsys.readouterr().err
-        assert f"{output} cannot hold the results" in said
-        assert "--output=" in said
-        assert len(said.strip().splitlines()) == 1
-    assert file.read_text() == "mine"
+        assert analysis([*words, f"--output={output}"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"{output} cannot hold the results" in line
+    assert analysis([*words, f"--output={tmp_path / 'out'}"]) == 130
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("python -m ritornello.analysis: interrupted: ")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_in_which_nothing_was_written_is_taken_away_again(tmp_path: Path) -> None:
@@ -89,23 +78,3 @@ def test_a_folder_in_which_nothing_was_written_is_taken_away_again(tmp_path: Pat
     with results_folder(tmp_path / "a" / "b") as folder:
         (folder / "result").touch()
     assert (tmp_path / "a" / "b" / "result").exists()
-
-
-def interrupted(*_: Any, **__: Any) -> NoReturn:
-    raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_ctrl_c_is_one_line_and_status_130(
-    command: str,
-    places: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    replace_the_work(monkeypatch, interrupted)
-    assert analysis(words(command, places, f"--output={tmp_path / 'out'}")) == 130
-    said = capsys.readouterr().err.strip()
-    assert said.startswith("python -m ritornello.analysis: interrupted: ")
-    assert len(said.splitlines()) == 1
-    assert not (tmp_path / "out").exists()

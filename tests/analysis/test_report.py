@@ -159,7 +159,7 @@ def test_nothing_outside_of_the_folder_gets_into_the_page(tmp_path: Path, name: 
     assert not any("video" in source for source in page_of(run).sources)
 
 
-BAD = [b"", b"{", b"[]", b"null", b"\x00\xff\xfe", b"[" * 3000, b'{"env": 5, "resumed": 3}']
+BAD = [b"[]", b"\x00\xff\xfe", b"[" * 3000, b'{"env": 5, "resumed": 3}']
 
 
 @pytest.mark.parametrize("bad", BAD, ids=range(len(BAD)))

@@ -35,60 +35,10 @@ def test_runs_are_found_below_a_folder_and_know_what_they_are(tmp_path):
     assert first.curve.at_steps(500) == 501.0
 
 
-@pytest.mark.parametrize(
-    ("name", "one", "other"),
-    [
-        ("run_name", "a", "b"),
-        ("flags_file", "x.yaml", None),
-        ("evaluate_every_steps", 0, 200_000),
-        ("worker_timeout", 120.0, 0.0),
-        ("device", "cpu", "cuda"),
-        ("preset", None, "sticky"),
-    ],
-)
-def test_seeds_that_differ_in_no_learning_are_one_configuration(tmp_path, name, one, other):
-    write_run(tmp_path / "a", seed=1, **{name: one})
-    write_run(tmp_path / "b", seed=2, **{name: other})
-    runs, _ = find_runs([str(tmp_path)])
-    assert len(set(labels(runs))) == 1
-
-
 def test_flags_of_one_command_make_no_configuration():
     of_this_command = {n for n, field in Flags.model_fields.items() if is_of_this_command(field)}
     configuration = {"learner_count"}
     assert of_this_command - configuration <= NOT_CONFIGURATION <= set(Flags.model_fields)
-
-
-def test_the_number_of_learners_is_part_of_the_configuration(tmp_path):
-    write_run(tmp_path / "one", seed=1, learner_count=1)  # several learn from as many batches
-    write_run(tmp_path / "two", seed=1, learner_count=2)
-    runs, _ = find_runs([str(tmp_path)])
-    assert len(set(labels(runs))) == 2
-
-
-@pytest.mark.parametrize(
-    ("name", "default", "other"),
-    [
-        ("layer_norm", "none", "all"),
-        ("frame_scale_resolution", [84, 84], [96, 96]),
-        ("max_draws_per_unroll", None, 4.0),
-    ],
-)
-def test_a_flag_that_is_newer_than_a_run_has_its_default_there(tmp_path, name, default, other):
-    before = write_run(tmp_path / "before", seed=1)
-    usual = write_run(tmp_path / "usual", seed=2, **{name: default})
-    changed = write_run(tmp_path / "changed", seed=3, **{name: other})
-    written = (before / "flags.json").read_bytes()
-    same, _ = find_runs([str(before), str(usual)])
-    assert labels(same) == ["queue"] * 2
-    two, _ = find_runs([str(before), str(changed)])
-    assert len(set(labels(two))) == 2, "runs with another value were pooled with it"
-    values = [f"{name}={x if isinstance(x, str) else json.dumps(x)}" for x in (default, other)]
-    three, _ = find_runs([str(before), str(usual), str(changed)])
-    assert labels(three) == [f"queue {values[k]}" for k in (0, 0, 1)]
-    by_name, _ = find_runs([str(before), str(usual), str(changed)], by=name)
-    assert labels(by_name) == [values[k] for k in (0, 0, 1)]
-    assert (before / "flags.json").read_bytes() == written
 
 
 def test_a_label_may_be_given_and_else_says_what_differs(tmp_path):
@@ -219,75 +169,6 @@ def test_a_resume_with_other_shares_leaves_each_game_the_steps_that_were_played_
     assert breakout.curve.at_steps(800) == 2000
 
 
-HOSTILE_FLAGS = [
-    {"seed": "1"},
-    {"env": 5},
-    {"env_shares": [1, 2]},
-    {"env_shares": [0]},
-    {"env_shares": [float("nan")]},
-    {"replay_parameters": [5]},
-]
-
-
-@pytest.mark.parametrize("flags", HOSTILE_FLAGS, ids=str)
-def test_a_run_whose_flags_are_of_no_use_is_one_message_and_left_out_among_others(tmp_path, flags):
-    bad = write_run(tmp_path / "bad", seed=1)
-    own = json.loads((bad / "flags.json").read_text())
-    (bad / "flags.json").write_text(json.dumps({**own, **flags}))
-    (name,) = flags
-    with pytest.raises(ConfigError, match=f"{bad} has metrics.*cannot be read.*{name} is .*expect"):
-        find_runs([str(bad)])
-    write_run(tmp_path / "a", seed=2)
-    write_run(tmp_path / "c", seed=3)
-    runs, notes = find_runs([str(tmp_path)])
-    assert [run.about.seed for run in runs] == [2, 3]
-    (note,) = notes
-    assert note.startswith(f"{bad} has metrics.jsonl, but its flags.json")
-    assert name in note
-
-
-def test_what_lies_among_runs_and_is_none_is_passed_over(tmp_path):
-    results = tmp_path / "results"
-    run = write_run(results / "a", seed=1)
-    (results / "gone").symlink_to("nowhere")
-    (results / "itself").symlink_to("itself")
-    (results / "back").symlink_to(results)
-    (results / "latest").symlink_to(run)
-    os.mkfifo(results / "pipe")
-    os.mkfifo(results / "pipe.csv")
-    (results / "latin.csv").write_bytes("Größe,Höhe\n1,2\n".encode("latin-1"))
-    (results / "zeros.csv").write_bytes(bytes(100))
-    (results / "folder.csv").mkdir()
-    for place in (results, f"{results}/[!bl]*", results / "latest"):
-        runs, notes = find_runs([str(place)])
-        assert ([run.about.seed for run in runs], notes) == ([1], [])
-    for name in ("gone", "itself", "pipe", "pipe.csv", "latin.csv", "folder.csv"):
-        with pytest.raises(ConfigError, match="holds no run"):
-            find_runs([str(results / name)])
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("label", ""),
-        ("seed", True),
-        ("finished", "no"),
-        ("best", "20"),
-        ("commit", "\ud800"),  # half of a character, which no file can hold
-        ("machine", [[]] * 3),
-    ],
-)
-def test_a_csv_whose_comment_line_has_a_wrong_value_is_named(tmp_path, name, value):
-    (run,), _ = find_runs([f"x={write_run(tmp_path / 'a', seed=1)}"])
-    path = write_csv(run, tmp_path)
-    first, rest = path.read_text().split("\n", 1)
-    about = {**json.loads(first[2:]), name: value}
-    for text in (f"# {json.dumps(about)}\n{rest}", f"{first}\n{rest}12,13\n"):
-        path.write_text(text)
-        with pytest.raises(ConfigError, match=rf"{path.name} is damaged \("):
-            find_runs([str(path)])
-
-
 def test_a_run_of_several_games_counts_in_each_with_its_share_of_the_steps(tmp_path):
     write_run_of_games(tmp_path / "both", seed=1, shares=(3, 1))
     write_run(tmp_path / "pong", seed=1)
@@ -310,24 +191,6 @@ def test_a_run_of_several_games_counts_in_each_with_its_share_of_the_steps(tmp_p
     np.testing.assert_array_equal(back.curve.mean_return, even[1].curve.mean_return)
 
 
-def test_a_group_of_a_sequence_with_several_games_is_not_that_of_one(tmp_path):
-    pong = "PongNoFrameskip-v4"
-    both = f"{pong},BreakoutNoFrameskip-v4"
-    groups = [(f"elite 1 env={pong}", pong, 1.0), (f"elite 1 env={both}", both, 1.0)]
-    folder = write_sequence(tmp_path / "sequence", groups)
-    for run in (tmp_path / "sequence").glob("*/made"):
-        text = (run / "metrics.jsonl").read_text()
-        (run / "metrics.jsonl").write_text(
-            text.replace('"episode/return_best"', '"episode/return_mean_0": 1.0, "episode/x"')
-        )
-    runs, notes = find_runs([str(folder)])
-    assert {run.about.label for run in runs if run.about.env == pong} == {
-        "elite 1",
-        "elite 1, 2 games",
-    }
-    assert len(notes) == 2, "Breakout has no finished game there"
-
-
 def test_a_path_that_holds_an_equals_sign_is_no_label(tmp_path):
     path = write_run(tmp_path / "a=b" / "c=d", seed=1)
     for place, label in ((f"x={path}", "x"), (f"lr=0.1={path}", "lr=0.1"), (f"y={path}*", "y")):
@@ -337,3 +200,65 @@ def test_a_path_that_holds_an_equals_sign_is_no_label(tmp_path):
     assert run.source == path
     with pytest.raises(ConfigError, match="'x=/nowhere=1' holds no run"):
         find_runs(["x=/nowhere=1"])
+
+
+def test_seeds_that_differ_in_no_learning_are_one_configuration(tmp_path):
+    write_run(tmp_path / "a", seed=1, run_name="a", device="cpu", preset=None, worker_timeout=1.0)
+    write_run(tmp_path / "b", seed=2, run_name="b", device="cuda", preset="sticky")
+    assert len(set(labels(find_runs([str(tmp_path)])[0]))) == 1
+    write_run(tmp_path / "c", seed=3, learner_count=2)  # several learn from as many batches
+    assert len(set(labels(find_runs([str(tmp_path)])[0]))) == 2
+
+
+def test_a_flag_that_is_newer_than_a_run_has_its_default_there(tmp_path):
+    before = write_run(tmp_path / "before", seed=1)
+    write_run(tmp_path / "usual", seed=2, layer_norm="none")
+    write_run(tmp_path / "with", seed=3, layer_norm="all")
+    same, _ = find_runs([str(before), str(tmp_path / "usual")])
+    assert labels(same) == ["queue"] * 2
+    for by in ("label", "layer_norm"):
+        found = labels(find_runs([str(tmp_path)], by=by)[0])
+        words = [f"layer_norm={value}" for value in ("none", "none", "all")]
+        assert found == [word if by != "label" else f"queue {word}" for word in words]
+
+
+def test_damaged_flags_are_one_message_and_left_out_among_others(tmp_path):
+    bad = write_run(tmp_path / "bad", seed=1)
+    own = json.loads((bad / "flags.json").read_text())
+    write_run(tmp_path / "a", seed=2)
+    for name, value in (("seed", "1"), ("env_shares", [1, 2]), ("replay_parameters", [5])):
+        (bad / "flags.json").write_text(json.dumps({**own, name: value}))
+        with pytest.raises(ConfigError, match=f"{bad} has metrics.*cannot be read.*{name}"):
+            find_runs([str(bad)])
+        runs, (note,) = find_runs([str(tmp_path)])
+        assert [run.about.seed for run in runs] == [2]
+        assert note.startswith(f"{bad} has metrics.jsonl, but its flags.json")
+
+
+def test_a_damaged_csv_is_named(tmp_path):
+    (run,), _ = find_runs([f"x={write_run(tmp_path / 'a', seed=1)}"])
+    path = write_csv(run, tmp_path)
+    first, rest = path.read_text().split("\n", 1)
+    texts = [f"{first}\n{rest}12,13\n", f"{first}\n{rest}12,13,nan\n"]
+    for name, value in (("label", ""), ("seed", True), ("commit", "\ud800")):
+        texts.append(f"# {json.dumps({**json.loads(first[2:]), name: value})}\n{rest}")
+    for text in texts:
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=rf"{path.name} is damaged \("):
+            find_runs([str(path)])
+
+
+def test_what_lies_among_runs_and_is_none_is_passed_over(tmp_path):
+    results = tmp_path / "results"
+    run = write_run(results / "a", seed=1)
+    (results / "itself").symlink_to("itself")
+    (results / "back").symlink_to(results)
+    (results / "latest").symlink_to(run)
+    os.mkfifo(results / "pipe.csv")
+    (results / "latin.csv").write_bytes("Größe,Höhe\n1,2\n".encode("latin-1"))
+    for place in (results, f"{results}/[!bl]*", results / "latest"):
+        runs, notes = find_runs([str(place)])
+        assert ([run.about.seed for run in runs], notes) == ([1], [])
+    for name in ("itself", "pipe.csv", "latin.csv"):
+        with pytest.raises(ConfigError, match="holds no run"):
+            find_runs([str(results / name)])

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from ritornello.analysis.__main__ import main as analysis
-from ritornello.analysis.films import full_colour, tinted
 from ritornello.analysis.saliency import Perturbation, main
 from ritornello.core.errors import ConfigError
 from tests.analysis.agents import write_agent
@@ -87,25 +86,3 @@ def test_an_agent_that_sees_no_images_is_refused(
     folder = write_agent(tmp_path / "agent")
     assert analysis(["saliency", f"--load_model_url={folder}"]) == 2
     assert "CartPole-v1 shows vectors" in capsys.readouterr().err
-
-
-def test_colours_are_scaled_once_for_a_film() -> None:
-    maps = np.zeros((10, 3, 3), np.float32)
-    maps[:, 1, 1] = np.arange(10)
-    assert full_colour(maps) == pytest.approx(8.1)
-    assert full_colour(np.zeros((2, 3, 3), np.float32)) > 0
-
-
-def test_light_covers_bright_and_dark_pixels_alike() -> None:
-    frame = np.array([[[0, 0, 0], [255, 255, 255], [10, 20, 30]]], np.uint8)
-    colour = np.array([[[1, 0, 0], [1, 0, 0], [0, 0, 0]]], np.float32)
-    (black, white, none) = tinted(frame, colour)[0]
-    assert black.tolist() == [204, 0, 0]
-    assert white.tolist() == [255, 51, 51]
-    assert none.tolist() == [10, 20, 30]
-
-
-@pytest.mark.parametrize("option", ["--steps=-1", "--radius=nan", "--density=90"])
-def test_a_wrong_option_is_refused(option: str) -> None:
-    with pytest.raises((SystemExit, ConfigError)):
-        main([PONG, option])

@@ -44,7 +44,6 @@ def some_model(**config: object) -> tuple[ActorCritic, Inputs, Tensor]:
 
 
 MODELS = {
-    "strides": {"name": "impala_shallow"},
     "padding and a stride of 1": {"name": "resnet", "feature_count": 16},
     "no statistics": {"name": "impala_shallow", "normalise_pixels": False},
     "memory": {
@@ -73,27 +72,22 @@ def test_maps_are_those_of_one_forward_per_mask(kind: str) -> None:
     assert torch.equal(model(inputs, state)[0].params, heads.params)
 
 
-def test_only_the_newest_frame_is_blended_if_so_asked() -> None:
-    model, inputs, state = some_model(name="impala_shallow")
-    grid = Grid(SIZE, SIZE, 4.0, 10)
-    heads, _ = model(inputs, state)
-    got = Perturbation(model, grid, newest_channels=1).maps(inputs, state, heads)
-    policy, _ = saliency_loops(model, inputs, state, grid.masks(), channels=slice(2, 3))
-    np.testing.assert_allclose(got["policy"], policy, rtol=0.03, atol=0.01 * policy.max())
-    whole = Perturbation(model, grid).maps(inputs, state, heads)
-    assert not np.allclose(got["policy"], whole["policy"], rtol=0.1)
-
-
-def test_the_average_picture_can_be_blended_in() -> None:
+def test_what_is_blended_and_with_what_can_be_chosen() -> None:
     model, inputs, state = some_model(name="impala_shallow")
     (layer,) = [m for m in model.modules() if isinstance(m, PixelConv2d)]
     assert layer.statistics is not None
     average = layer.statistics.mean.double().numpy()
     grid = Grid(SIZE, SIZE, 4.0, 10)
     heads, _ = model(inputs, state)
-    got = Perturbation(model, grid, blend="average").maps(inputs, state, heads)
-    policy, _ = saliency_loops(model, inputs, state, grid.masks(), blurred=average)
-    np.testing.assert_allclose(got["policy"], policy, rtol=0.03, atol=0.01 * policy.max())
+    whole = Perturbation(model, grid).maps(inputs, state, heads)["policy"]
+    for options, changed in (
+        ({"newest_channels": 1}, {"channels": slice(2, 3)}),
+        ({"blend": "average"}, {"blurred": average}),
+    ):
+        got = Perturbation(model, grid, **options).maps(inputs, state, heads)["policy"]
+        policy, _ = saliency_loops(model, inputs, state, grid.masks(), **changed)
+        np.testing.assert_allclose(got, policy, rtol=0.03, atol=0.01 * policy.max())
+        assert not np.allclose(got, whole, rtol=0.1)
     plain, _, _ = some_model(name="impala_shallow", normalise_pixels=False)
     with pytest.raises(ConfigError, match="knows no average picture"):
         Perturbation(plain, grid, blend="average")
@@ -112,19 +106,6 @@ def test_masks_are_as_described() -> None:
     point[row, column] = 1
     blurred = ndimage.gaussian_filter(point, 5.0)
     np.testing.assert_allclose(masks[7, 11], blurred / blurred.max(), atol=5e-4)
-
-
-def test_maps_are_enlarged_in_place() -> None:
-    grid = Grid(84, 84, 5.0, 5)
-    maps = np.zeros((2, 17, 17), np.float32)
-    maps[0, 3, 12], maps[1, 16, 0] = 2.0, 0.5
-    pictures = grid.enlarged(maps, 210, 160)
-    assert pictures.shape == (2, 210, 160)
-    assert pictures.max((1, 2)) == pytest.approx([2.0, 0.5], rel=0.1)
-    row, column = np.unravel_index(pictures[0].argmax(), (210, 160))
-    assert abs(row - (grid.rows[3] + 0.5) * 210 / 84) <= 4
-    assert abs(column - (grid.columns[12] + 0.5) * 160 / 84) <= 4
-    assert (grid.enlarged(np.zeros((1, 17, 17), np.float32), 84, 84) == 0).all()
 
 
 CELL = 4
@@ -153,7 +134,8 @@ def test_the_shipped_agent_watches_the_ball_and_follows_it_when_it_is_moved() ->
     )
     near: list[bool] = []
     for number, moment in enumerate(play(agent, seed=0, steps=120)):
-        frames = moment.inputs.obs[0].numpy()
+        step = moment.step
+        frames = step.inputs.obs[0].numpy()
         ball = ball_of(frames[-1])
         if number % 4 or ball is None or not all(ball_of(frame) for frame in frames):
             continue
@@ -161,9 +143,9 @@ def test_the_shipped_agent_watches_the_ball_and_follows_it_when_it_is_moved() ->
             moved = frames.copy()
             field = moved[:, FIELD[0], FIELD[1]]
             field[:] = np.roll(field, shift, axis=1)  # nothing but the ball is in the field
-            inputs = moment.inputs._replace(obs=torch.from_numpy(moved)[None])
-            heads, _ = agent.model(inputs, moment.state)
-            maps = perturbation.maps(inputs, moment.state, heads)["policy"][in_field]
+            inputs = step.inputs._replace(obs=torch.from_numpy(moved)[None])
+            heads, _ = agent.model(inputs, step.state)
+            maps = perturbation.maps(inputs, step.state, heads)["policy"][in_field]
             row, column = np.unravel_index(maps.argmax(), maps.shape)
             found = (grid.rows[in_field[0].ravel()][row], grid.columns[in_field[1].ravel()][column])
             newest = ball_of(moved[-1])
