@@ -33,7 +33,6 @@ from ritornello.agent.stored.model_file import (
     load_model,
 )
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.core import faults
 from ritornello.core.command_line import printable, tell
 from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault
 from ritornello.core.plain_data import shown_text
@@ -269,7 +268,6 @@ class Session:
         """
         stop = stop or StopSignals()
         if self.blueprint.flags.op_mode == "test":
-            faults.load_text(self.blueprint.flags.debug_faults)
             with stop.answered_by(Answer.RAISE):
                 return self._test()
         return self.train(stop).status
@@ -283,7 +281,6 @@ class Session:
         Raises:
           ConfigError: if the run cannot be begun where it should be; nothing was started then.
         """
-        faults.load_text(self.blueprint.flags.debug_faults)
         flags = self.blueprint.flags
         page: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
         if flags.live and self.blueprint.place.speaks:

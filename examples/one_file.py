@@ -26,9 +26,6 @@ E = 16  # environments
 GAMMA = 0.99
 LAMBDA = 0.95
 VALUE_COST = 0.5  # times 0.5 (target - value)^2
-REWARD_SCALE = (
-    0.1  # the sum of 1 at every step for ever is then 10; the platform has PopArt instead
-)
 MAX_GRADIENT_NORM = 0.5
 REPLAY_UNROLLS = 1000
 WINDOW = 100  # episodes in the mean return

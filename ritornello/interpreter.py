@@ -22,7 +22,6 @@ import gymnasium
 import torch
 
 from ritornello.agent.run.run_log import CHATTY_LOGGERS
-from ritornello.core import faults
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown
 from ritornello.core.process_settings import environment_to_restart_with
@@ -88,7 +87,6 @@ def left_as_it_was() -> Iterator[None]:
         undo.enter_context(_torch_restored())
         undo.enter_context(trust_forgotten())
         undo.enter_context(_settings_for_children())
-        undo.callback(faults.load, None)
         yield
 
 

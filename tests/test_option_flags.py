@@ -260,30 +260,6 @@ def test_short_runs_keep_their_learning_rate_and_long_ones_anneal_it_to_their_en
     assert resolve("--lr_scheduler_steps=77").schedule_steps == 77
 
 
-KILL = '{"at": "save.after_pt", "do": "kill"}'
-
-
-def test_a_plan_of_faults_is_refused_without_debug_and_when_it_makes_no_sense():
-    with pytest.raises(ConfigError, match="needs --debug=True besides"):
-        resolve(f"--debug_faults={KILL}")
-    with pytest.raises(ConfigError, match="save.never"):
-        resolve("--debug=True", '--debug_faults={"at": "save.never", "do": "kill"}')
-    with pytest.raises(ConfigError, match=r"'gone.json' cannot be read"):
-        resolve("--debug=True", "--debug_faults=gone.json")
-
-
-def test_of_a_plan_of_faults_in_a_file_the_content_is_kept(tmp_path):
-    path = tmp_path / "plan.json"
-    path.write_text(KILL)
-    flags = resolve("--debug=True", f"--debug_faults={path}")
-    assert flags.to_json()["debug_faults"] == KILL
-
-
-def test_a_resumed_run_does_not_follow_the_plan_that_hurt_it():
-    flags = resolve(*RESUME, checkpoint={"debug": True, "debug_faults": KILL})
-    assert (flags.debug, flags.debug_faults) == (False, "")
-
-
 # --- what is typed wrongly, at length, or by somebody who means harm ----------------------------
 
 

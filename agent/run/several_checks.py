@@ -19,7 +19,7 @@ from ritornello.flags.parts import ALGORITHMS
 # Flags that each of several learners may have of its own: machines differ.
 OF_EACH_LEARNER = {
     *("device", "worker_count", "envs_per_worker", "learner_thread_count", "inference"),
-    *("results_dir", "load_model_url", "background", "debug", "debug_faults", "learner_count"),
+    *("results_dir", "load_model_url", "background", "debug", "learner_count"),
 }
 
 

@@ -14,6 +14,7 @@ GONE = frozenset(
     {
         *("lz4_compression_level", "popart_sigma_min", "popart_sigma_max", "learner_timeout"),
         *("worker_niceness", "lr_schedule_power", "tracker_project", "auto_restart"),
+        "debug_faults",
     }
 )
 

@@ -25,7 +25,7 @@ MAX_PROBLEMS = 20  # lines of one error
 ONLY_TYPED = frozenset(
     {
         *("op_mode", "load_model_url", "results_dir", "new_run_folder", "run_name", "flags_file"),
-        *("trust_env_module", "debug_faults"),
+        "trust_env_module",
         "ray_address",  # programs run there, and come from there
     }
 )

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from ritornello.core.errors import ConfigError
-from ritornello.core.faults import plan_text
 from ritornello.core.plain_data import shown_text
 from ritornello.flags.parts import ALGORITHMS, checked_model, checked_sink, find_replay_kinds
 from ritornello.flags.values import MAX_AGENTS
@@ -74,16 +73,6 @@ def _replay(value: Any) -> Any:
     """Validate the list of buffers and bring it to its normal form (JSON types only)."""
     find_replay_kinds(value)
     return normal_form(parse_replay_parameters(value))
-
-
-def _fault_plan(value: Any) -> Any:
-    """Check a plan of faults; of a file, keep the content, so that the run can be repeated."""
-    if not isinstance(value, str) or not value:
-        return value
-    try:
-        return plan_text(value)
-    except ConfigError as error:
-        raise ValueError(str(error)) from error
 
 
 def _told(check: Callable[[Any], str]) -> Callable[[Any], str]:
@@ -173,5 +162,4 @@ ScheduleLength = Annotated[
     Field(union_mode="left_to_right"),
 ]
 MachineShare = Annotated[str, AfterValidator(_share)]
-FaultPlan = Annotated[str, BeforeValidator(_fault_plan)]
 ReplayParameters = Annotated[list[dict[str, Any]], BeforeValidator(_replay)]

@@ -108,12 +108,6 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
         return modern(values) if isinstance(values, dict) else values
 
     @model_validator(mode="after")
-    def _check_debug(self) -> Flags:
-        if self.debug_faults and not self.debug:
-            raise ValueError("--debug_faults hurts a run on purpose: it needs --debug=True besides")
-        return self
-
-    @model_validator(mode="after")
     def _check_together(self) -> Flags:
         problems = [*self._wrong_modes(), *self._wrong_backend()]
         sets_pace = any(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from ritornello.flags.group import FlagGroup, flag
-from ritornello.flags.kinds import Count, FaultPlan, Number, PathText, RunName, Text
+from ritornello.flags.kinds import Count, Number, PathText, RunName, Text
 
 
 class RunFlags(FlagGroup):
@@ -102,13 +102,6 @@ class RunFlags(FlagGroup):
         False,
         "check more: validate every unroll and turn on the anomaly detection of torch",
         of_this_command=True,
-        effect="machine",
-    )
-    debug_faults: FaultPlan = flag(
-        "",
-        "for tests of the platform itself, with --debug=True: a plan of faults to inject into this run, as JSON or as the name of a file with it (core/faults.py)",
-        of_this_command=True,
-        for_developers=True,
         effect="machine",
     )
     trust_env_module: bool = flag(

@@ -37,7 +37,8 @@ DECIDED_HERE = {
 }
 # These may be typed, but never come from a file, nor are they kept in one.
 ONLY_TYPED = (
-    *("trust_env_module", "debug_faults", "new_run_folder"),
+    "trust_env_module",
+    "new_run_folder",
     "ray_address",
 )
 

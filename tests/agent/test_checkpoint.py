@@ -20,9 +20,9 @@ from ritornello.agent.stored.checkpoint_folder import resolve
 from ritornello.agent.stored.checkpoint_tree import encode
 from ritornello.core import atomic_file, faults, files
 from ritornello.core.errors import CheckpointError
-from ritornello.core.faults import Fault, Plan
 from ritornello.core.spec import EnvSpec
 from tests.agent.states import SPEC, replay_with, state_at
+from tests.faulty import Fault, Plan
 
 
 def save_several(folder: Path, updates: list[int], **options: int) -> CheckpointWriter:
@@ -133,7 +133,8 @@ def test_a_write_that_fails_in_the_middle_says_so_in_words_and_leaves_nothing(
 ) -> None:
     """For torch ends its archive whatever happened, and complains of that instead."""
     monkeypatch.setattr(files, "BUFFER_BYTES", 64)
-    with faults.loaded(Plan([])) as plan:
+    plan = Plan([])
+    with faults.loaded(plan):
         writer = save_several(tmp_path, [1])
     writes = plan.hits["file.write"] - 1  # the last one is of `latest`
     assert writes > 5

@@ -60,9 +60,8 @@ class Scenario:
         self.folder.mkdir(parents=True)
         saving = (f"--save_model_period={self.period}", "--keep_checkpoints=1000")
         flags = [*SMALL, *KINDS[self.kind], *saving, *self.fault.flags]
-        if self.fault.name == "file-fails":
-            flags += plan_of(self.rng)
-        session = Session(self.folder, 1, flags)
+        plan = plan_of(self.rng) if self.fault.name == "file-fails" else "[]"
+        session = Session(self.folder, 1, flags, plan)
         try:
             self._hurt(session)
             self._look(session)
@@ -113,7 +112,7 @@ class Scenario:
             self.folder, 2,
             [
                 "--op_mode=train_w_load", f"--load_model_url={session.run}",
-                f"--training_seconds={10}", "--debug=False", "--debug_faults=",
+                "--training_seconds=10",
             ],
         )  # fmt: skip
         try:

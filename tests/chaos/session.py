@@ -30,13 +30,14 @@ class Stuck(Exception):
 class Session:
     """A process of main.py and its run folder. Used by one thread."""
 
-    def __init__(self, folder: Path, number: int, flags: Sequence[str]) -> None:
+    def __init__(self, folder: Path, number: int, flags: Sequence[str], plan: str = "[]") -> None:
         """Begin it.
 
         Args:
           folder: of the scenario; the results lie in it.
           number: of the session in its scenario, from 1.
           flags: of main.py.
+          plan: of faults, see tests/faulty.py.
         """
         self.results = folder / "results"
         self.number = number
@@ -44,7 +45,7 @@ class Session:
         self.output = folder / f"output_{number}.txt"
         self._reader, writer = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "main.py", *flags, f"--results_dir={self.results}"],
+            [sys.executable, "-m", "tests.faulty", plan, *flags, f"--results_dir={self.results}"],
             cwd=ROOT, stdout=writer, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             start_new_session=True,
             env={**os.environ, MARK: self.mark, "PYTHONPATH": str(ROOT)},

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ritornello.core import atomic_file, faults, files
-from ritornello.core.faults import Fault, Plan
+from tests.faulty import Fault, Plan
 
 
 class Watched(files.Disk):

@@ -16,8 +16,9 @@ from ritornello import main
 from ritornello.agent.stored.checkpoint import load
 from ritornello.core import faults, files
 from ritornello.core.errors import CheckpointError
-from ritornello.core.faults import Fault, Plan, Tear
+from ritornello.core.faults import Tear
 from tests.exact.disks import Files, ForgetfulDisk
+from tests.faulty import Fault, Plan
 from tests.integration.commands import comparable, only_run
 
 PERIOD = 3  # updates between checkpoints
@@ -50,7 +51,7 @@ class CrashPlan(Plan):
 
     def __init__(self, lines: Sequence[Fault], look: Callable[[], Files] = dict) -> None:
         """Follow `lines`; `look` says what is on the disk."""
-        super().__init__(lines, kill=self._crash)
+        super().__init__(lines)
         self.left: Files | None = None
         self._look = look
 
@@ -60,7 +61,7 @@ class CrashPlan(Plan):
         elif point != "file.write":  # so that files can be closed without complaints
             raise Crash
 
-    def _crash(self, point: str) -> None:
+    def kill(self, point: str) -> None:
         self.left = self._look()
         raise Crash(point)
 

@@ -16,7 +16,6 @@ from fnmatch import fnmatch
 
 import pytest
 
-from ritornello.core.faults import Fault
 from tests.exact.disks import ForgetfulDisk, write_files
 from tests.exact.runs import (
     MORE_STEPS,
@@ -30,6 +29,7 @@ from tests.exact.runs import (
     resume,
     train,
 )
+from tests.faulty import Fault
 
 pytestmark = [
     pytest.mark.usefixtures("one_process"),

@@ -13,7 +13,6 @@ from functools import cache
 
 import pytest
 
-from ritornello.core.faults import Fault
 from tests.deadlines import HANGS_S
 from tests.exact.disks import write_files
 from tests.exact.runs import (
@@ -29,6 +28,8 @@ from tests.exact.runs import (
     small,
     train,
 )
+from tests.faulty import Fault
+from tests.integration.commands import hurt_by
 from tests.integration.commands import run as run_program
 
 pytestmark = [
@@ -186,8 +187,8 @@ def test_a_real_process_killed_by_the_system_is_resumed_exactly(tmp_path, refere
     expected, hits = reference(mix)
     plan = json.dumps({"at": "*", "nth": hits.total() * 2 // 3, "do": "kill"})
     killed, output = run_program(
-        tmp_path, *small(*MIXES[mix]), f"--environment_max_steps={MORE_STEPS}", "--debug=True",
-        f"--debug_faults={plan}", timeout=HANGS_S,
+        tmp_path, *small(*MIXES[mix]), f"--environment_max_steps={MORE_STEPS}",
+        timeout=HANGS_S, program=hurt_by(plan),
     )  # fmt: skip
     assert killed == -signal.SIGKILL, output
     status, output = run_program(

@@ -20,9 +20,9 @@ SMALL = (
 )  # fmt: skip
 
 
-def start(results, *flags):
+def start(results, *flags, program=("main.py",)):
     return subprocess.Popen(
-        [sys.executable, "main.py", f"--results_dir={results}", *QUIET, *flags],
+        [sys.executable, *program, f"--results_dir={results}", *QUIET, *flags],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -31,13 +31,18 @@ def start(results, *flags):
     )
 
 
-def run(results, *flags, timeout=HANGS_S):
-    process = start(results, *flags)
+def run(results, *flags, timeout=HANGS_S, program=("main.py",)):
+    process = start(results, *flags, program=program)
     try:
         output, _ = process.communicate(timeout=timeout)
     finally:
         process.kill()
     return process.returncode, output
+
+
+def hurt_by(plan):
+    """Return the program that follows a plan of faults."""
+    return ("-m", "tests.faulty", plan)
 
 
 def only_run(results):

@@ -7,7 +7,7 @@ import pytest
 
 from ritornello.metrics.status_file import DIED, read_status
 from tests.deadlines import HANGS_S
-from tests.integration.commands import SMALL, only_run, run, start
+from tests.integration.commands import SMALL, hurt_by, only_run, run, start
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -56,7 +56,7 @@ def test_a_run_that_is_killed_is_seen_to_have_died_and_goes_on_as_the_next_sessi
 
 def test_a_run_that_fails_says_so_and_why(tmp_path):
     fault = '[{"at": "learner.step", "nth": 3, "do": "raise"}]'
-    status, output = run(tmp_path, *SMALL, "--debug=True", f"--debug_faults={fault}")
+    status, output = run(tmp_path, *SMALL, program=hurt_by(fault))
     folder = only_run(tmp_path)
     assert status == 1, output
     now = read_status(folder)

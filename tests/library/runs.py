@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
 from typing import Any
+
+from ritornello.core.faults import loaded
+from tests.faulty import Plan, parse_plan
 
 COUNTING = "tests.fakes:tests/Counting-v0"
 TINY: dict[str, Any] = {
@@ -25,6 +29,6 @@ TINY: dict[str, Any] = {
 }
 
 
-def fault(*faults: dict[str, Any]) -> dict[str, Any]:
-    """Return the flags that let something go wrong at a point of core/faults.py."""
-    return {"debug": True, "debug_faults": json.dumps(list(faults))}
+def fault(**line: Any) -> AbstractContextManager[None]:
+    """Let something go wrong at a point of core/faults.py within the block."""
+    return loaded(Plan(parse_plan(json.dumps(line))))

@@ -14,15 +14,13 @@ import pytest
 import torch
 
 from ritornello import ConfigError, Interrupted, read_run, train
-from ritornello.core import faults
-from ritornello.core.faults import InjectedFault
 from ritornello.interpreter import alone
 from ritornello.wrappers import trusted_modules
 from tests.deadlines import HANGS_S
+from tests.faulty import InjectedFault
 from tests.house import ROOT
 from tests.library.runs import COUNTING, TINY, fault
 
-SIGINT_AT_AN_UPDATE = {"at": "learner.step", "nth": 3, "do": "sigint"}
 # Set by pytest for each test, and by PyTorch when it first needs its compiler's folder.
 NOT_OURS = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
 
@@ -44,7 +42,6 @@ def surroundings():
         "random": torch.random.get_rng_state().tolist(),
         "environment": {n: v for n, v in os.environ.items() if n not in NOT_OURS},
         "trusted": set(trusted_modules._trusted),
-        "faults": faults._plan,
         "running": {t.name for t in threading.enumerate()},
         "folder": os.getcwd(),
     }
@@ -82,8 +79,11 @@ def test_two_trainings_in_one_interpreter_leave_nothing_behind(tmp_path, capfd):
 
 @pytest.mark.usefixtures("surrounded")
 def test_ctrl_c_saves_and_raises_with_the_summary(tmp_path):
-    with pytest.raises(Interrupted, match="resumes it") as caught:
-        train(**TINY, results_dir=tmp_path, **fault(SIGINT_AT_AN_UPDATE))
+    with (
+        pytest.raises(Interrupted, match="resumes it") as caught,
+        fault(at="learner.step", nth=3, do="sigint"),
+    ):
+        train(**TINY, results_dir=tmp_path)
     summary = caught.value.result
     assert isinstance(caught.value, KeyboardInterrupt)
     assert summary.reason == "interrupted"
@@ -103,8 +103,8 @@ def test_another_signal_is_answered_after_the_saving_as_it_was_before(tmp_path):
     came = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
     try:
-        plan = fault({"at": "learner.step", "nth": 3, "do": "sigterm"})
-        summary = train(**TINY, results_dir=tmp_path, **plan)
+        with fault(at="learner.step", nth=3, do="sigterm"):
+            summary = train(**TINY, results_dir=tmp_path)
     finally:
         signal.signal(signal.SIGTERM, before)
     assert came == [signal.SIGTERM]
@@ -114,12 +114,11 @@ def test_another_signal_is_answered_after_the_saving_as_it_was_before(tmp_path):
 
 @pytest.mark.usefixtures("surrounded")
 def test_a_run_that_fails_raises_what_went_wrong(tmp_path):
-    with pytest.raises(InjectedFault, match=r"learner\.step"):
-        train(
-            **TINY,
-            results_dir=tmp_path,
-            **fault({"at": "learner.step", "nth": 3, "do": "raise"}),
-        )
+    with (
+        pytest.raises(InjectedFault, match=r"learner\.step"),
+        fault(at="learner.step", nth=3, do="raise"),
+    ):
+        train(**TINY, results_dir=tmp_path)
     (folder,) = tmp_path.iterdir()
     assert "the run failed" in (folder / "train.log").read_text("utf-8")
 

@@ -29,12 +29,12 @@ from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.stored.run_rewind import take_back
 from ritornello.core import faults, files
 from ritornello.core.errors import WorkerDied
-from ritornello.core.faults import Fault
 from ritornello.core.stop_signals import Answer, StopSignals
 from ritornello.metrics.energy import EnergyBook
 from ritornello.metrics.sinks import JsonLinesSink, Tee, TextFilesSink
 from tests.exact.disks import ForgetfulDisk, write_files
 from tests.exact.runs import Crash, CrashPlan
+from tests.faulty import Fault
 from tests.simulated.checker import Checker, Violation, newest_update
 from tests.simulated.experience import Stepped
 from tests.simulated.plan import RARE, STEPS_OF_UNROLL
@@ -78,7 +78,7 @@ class SimFaults(CrashPlan):
 
     def die(self):
         """The process leaves at once, as at a second Ctrl-C."""
-        self._crash("second signal")
+        self.kill("second signal")
 
 
 class LateFiles:
