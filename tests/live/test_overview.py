@@ -13,7 +13,7 @@ from ritornello.core.process_death import start_of
 from ritornello.live.overview import SPARK_POINTS, Overview
 from ritornello.live.places import ResultsFolder
 from ritornello.metrics.status_file import identity
-from tests.live.builders import hold, make_run, record, write_records, write_status
+from tests.live.builders import hold, make_run, record, write_status
 
 
 def only(results: Path) -> dict[str, object]:
@@ -21,7 +21,7 @@ def only(results: Path) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize("count", [1, 5, 32, 33, 100, 2000])
+@pytest.mark.parametrize("count", [1, 33, 2000])
 def test_a_run_is_told_by_its_last_record_and_a_small_curve(tmp_path: Path, count: int) -> None:
     make_run(
         tmp_path, "seq/001_a_seed1/run", [record(n, score=float(n)) for n in range(1, count + 1)]
@@ -72,7 +72,7 @@ def test_a_process_that_is_gone_is_not_believed_to_train(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(start_of(os.getpid()) is None, reason="this system tells no such start")
-@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+@pytest.mark.parametrize("step_s", [3600.0])
 def test_a_clock_that_is_set_stops_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float
 ) -> None:
@@ -85,34 +85,3 @@ def test_a_clock_that_is_set_stops_no_run(
     assert only(tmp_path)["state"] == "training"
     write_status(folder, **{**identity(), "pid_start": "another"}, state="training")
     assert only(tmp_path)["state"] == ("stopped" if step_s > 0 else "training"), "as without it"
-
-
-def test_what_is_known_is_looked_at_again_only_when_a_file_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = make_run(tmp_path, "run", 3)
-    overview = Overview(ResultsFolder(tmp_path))
-    assert overview.of("run")["agent_steps"] == 300
-    looked = []
-    look = Overview._look
-    monkeypatch.setattr(Overview, "_look", lambda *a: looked.append(1) or look(*a))
-    assert overview.of("run")["agent_steps"] == 300
-    assert not looked
-    write_records(folder, [record(4)], append=True)
-    assert overview.of("run")["agent_steps"] == 400
-    assert looked
-
-
-HOSTILE = (
-    "", "[]", "\0", '{"state": ["training"]}', '{"agent_steps": "x"}', '{"env": [1]}',
-    '{"time": 1e999, "findings": {}}', '{"pid": 10e99, "since": 3}', '{"env": {"a": 1}}',
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize("name", ["status.json", "flags.json", "lock", "summary.json"])
-def test_no_content_of_a_file_stops_the_list(tmp_path: Path, name: str, text: str) -> None:
-    folder = make_run(tmp_path, "run", 3)
-    hold(folder)
-    (folder / name).write_text(text, encoding="utf-8")
-    json.dumps(only(tmp_path), allow_nan=False)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from ritornello.core.errors import ConfigError
 from ritornello.live.places import NotThereError, ResultsFolder
 from tests.live.builders import make_run
 
@@ -64,21 +63,3 @@ def test_the_folder_of_one_run_shows_that_run_alone(results: ResultsFolder) -> N
     alone.folder("run")
     with pytest.raises(NotThereError):
         alone.folder("other")
-
-
-def test_a_folder_that_is_not_there_is_one_message(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot read the folder .*Expected the folder in which"):
-        ResultsFolder(tmp_path / "nothing")
-
-
-@pytest.mark.parametrize("content", [b"", b"[1]", b"{", b"\xff", b'{"a": ' * 5000, b"9" * 5000])
-def test_a_damaged_json_file_is_as_if_it_were_not_there(
-    results: ResultsFolder, content: bytes
-) -> None:
-    (results.folder("run") / "status.json").write_bytes(content)
-    assert results.json("run", "status.json") == {}
-
-
-def test_a_json_file_that_is_too_long_is_not_read(results: ResultsFolder) -> None:
-    assert results.json("run", "flags.json", limit=10) == {}
-    assert results.json("run", "flags.json")["seed"] == 1

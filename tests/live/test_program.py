@@ -32,19 +32,6 @@ def test_it_tells_its_address_and_ends_at_a_signal_with_success(
     assert (program.returncode, output, errors) == (0, "", "")
 
 
-@pytest.mark.parametrize(
-    "arguments", [["no/such/folder"], ["--host=203.0.113.1"], ["--host=no host"]]
-)
-def test_what_cannot_be_served_is_one_message(
-    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = arguments if len(arguments) > 1 or "/" in arguments[0] else [str(tmp_path), *arguments]
-    assert main(given) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("python -m ritornello.live: cannot ")
-    assert "Traceback" not in error
-
-
 def test_a_missing_package_is_one_message_with_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -7,12 +7,8 @@ import numpy as np
 from ritornello.core.episode import EpisodeEnd
 from ritornello.metrics.charts import (
     OVERVIEW,
-    Chart,
-    _expand,
     draw_run,
-    moving_mean,
     run_figures,
-    tick,
 )
 from ritornello.metrics.record import METRICS, Record
 from ritornello.metrics.run_files import read_evaluations
@@ -82,23 +78,8 @@ def test_a_run_that_ended_at_once_has_no_charts_and_no_error(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_moving_mean_is_over_the_last_values_only():
-    values = np.array([1.0, 2.0, 6.0, 10.0])
-    np.testing.assert_allclose(moving_mean(values, 2), [1.0, 1.5, 4.0, 8.0])
-    np.testing.assert_allclose(moving_mean(values, 100), [1.0, 1.5, 3.0, 4.75])
-
-
-def test_a_star_stands_for_buffers_and_the_overview_asks_only_for_declared_metrics():
-    names = {"replay/queue/fill", "replay/elite/fill", "replay/ratio", "loss/total"}
-    expected = ["replay/elite/fill", "replay/queue/fill"]
-    assert _expand(Chart("x", ("replay/*/fill",)), names) == expected
-    assert _expand(Chart("x", ("loss/total", "loss/value")), names) == ["loss/total"]
+def test_the_overview_asks_only_for_declared_metrics():
     assert {metric for chart in OVERVIEW for metric in chart.metrics} <= METRICS.keys()
-
-
-def test_axis_labels_are_round():
-    values = [0.0, 0.25, 2_000_000.0, 2_500_000.0, -500.0, 12_000.0]
-    assert [tick(v) for v in values] == ["0", "0.25", "2M", "2.5M", "-500", "12k"]
 
 
 def test_evaluations_are_drawn_for_each_game_and_damaged_rows_are_passed_over(

@@ -8,7 +8,7 @@ from rich.console import Console
 from ritornello.core.durations import duration
 from ritornello.metrics.console import ConsoleSink
 from ritornello.metrics.record import Record
-from ritornello.metrics.text import BLOCKS, History, megabytes, percent, short
+from ritornello.metrics.text import BLOCKS, megabytes, percent
 from ritornello.metrics.view import ALWAYS, FIGURES, ONE_GAME, Goal, View
 
 GOAL = Goal("Pong", "results/Pong_1", max_agent_steps=1000)
@@ -130,7 +130,7 @@ LONG = {metric: WIDEST.get(form, -1.234e-5) for _, metric, form, _ in FIGURES_SH
 NUMBERS = ("12.3k", "123k", "1.23M", "-1.2e-05", "100%", "123.5 GB")
 
 
-@pytest.mark.parametrize("width", [72, 80, 99, 100, 200])
+@pytest.mark.parametrize("width", [80, 100])
 def test_the_panel_is_whole(width):
     view = View(Goal("Pong", "results/Pong_1", 123_456_789))
     for step in range(3):
@@ -178,23 +178,3 @@ def test_the_time_left_follows_the_speed_but_a_resumed_run_does_not_count_its_pa
     assert view.eta() == "0:00:49"
     view.add(Record(agent_steps=5110, wall_s=32.0))  # 30 s at a third of a step per second
     assert view.eta() == duration(4890 / (10 / 30))
-
-
-def test_a_long_history_is_halved_and_keeps_its_shape():
-    history = History(8)
-    for value in range(64):
-        history.add(float(value))
-    assert 4 <= len(history) <= 8
-    line = history.sparkline()
-    assert (line[0], line[-1]) == (BLOCKS[0], BLOCKS[-1])
-    assert list(line) == sorted(line)
-    flat = History(8)
-    flat.add(3.0)
-    flat.add(3.0)
-    assert flat.sparkline() == BLOCKS[0] * 2
-
-
-def test_numbers_are_short():
-    numbers = [0.0, 12.0, 1.234, -12.34, 123.4, 9999.0, 12_345.0, 999_000.0, 4.56e6, 2.5e9, 5.4e-4]
-    expected = "0 12 1.23 -12.3 123 9999 12.3k 999k 4.56M 2.50G 5.4e-04"
-    assert " ".join(map(short, numbers)) == expected

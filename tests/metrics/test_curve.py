@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from math import isnan
 from pathlib import Path
 
 from ritornello.metrics.curve import curve_of
@@ -32,17 +31,6 @@ def test_a_run_that_was_begun_anew_has_the_curve_of_its_last_attempt() -> None:
     curve = curve_of([*first, *second])
     assert curve is not None
     assert (curve.agent_steps.tolist(), curve.wall_s.tolist()) == ([20, 40], [5, 10])
-
-
-def test_a_curve_has_no_return_before_its_first_record_and_after_its_last() -> None:
-    curve = curve_of(
-        [record(10, 1.0, episode_return_mean=1), record(20, 2.0, episode_return_mean=3)]
-    )
-    assert curve is not None
-    assert [curve.at_steps(steps) for steps in (10, 15, 20)] == [1, 2, 3]
-    assert [curve.at_seconds(seconds) for seconds in (1.0, 1.5, 2.0)] == [1, 2, 3]
-    assert all(map(isnan, (curve.at_steps(9), curve.at_steps(21))))
-    assert all(map(isnan, (curve.at_seconds(0.9), curve.at_seconds(2.1))))
 
 
 def test_the_curve_of_several_games_is_their_score() -> None:

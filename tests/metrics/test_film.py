@@ -8,7 +8,7 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 
-from ritornello.metrics.film import Film, FilmError, side_by_side
+from ritornello.metrics.film import Film, FilmError
 
 
 def moving_square(count: int) -> list[np.ndarray]:
@@ -37,11 +37,6 @@ def test_a_film_shows_its_frames_in_order(tmp_path: Path) -> None:
     assert iio.immeta(film, plugin="pyav")["fps"] == 15.0
 
 
-def test_frames_of_odd_size_are_cut_for_the_codec(tmp_path: Path) -> None:
-    film = write(tmp_path / "film.mp4", [np.zeros((33, 47, 3), np.uint8)] * 2)
-    assert next(iter(iio.imiter(film, plugin="pyav"))).shape == (32, 46, 3)
-
-
 def test_a_film_is_whole_when_it_is_interrupted(tmp_path: Path) -> None:
     def frames() -> Iterator[np.ndarray]:
         yield from moving_square(3)
@@ -51,16 +46,6 @@ def test_a_film_is_whole_when_it_is_interrupted(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         write(path, frames())
     assert len(list(iio.imiter(path, plugin="pyav"))) == 3
-
-
-def test_pictures_stand_side_by_side() -> None:
-    left, right = np.full((2, 3, 3), 7, np.uint8), np.full((4, 5, 3), 9, np.uint8)
-    row = side_by_side([left, right], gap=2)
-    assert row.shape == (4, 10, 3)
-    assert (row[:2, :3] == 7).all()
-    assert (row[2:, :3] == 0).all()
-    assert (row[:, 3:5] == 0).all()
-    assert (row[:, 5:] == 9).all()
 
 
 @pytest.mark.parametrize(
@@ -75,17 +60,6 @@ def test_what_is_no_picture_is_told_as_one_kind_of_error_and_leaves_no_film(
         write(tmp_path / "film.mp4", [*moving_square(2), frame])
     assert list(tmp_path.iterdir()) == []
     gc.collect()  # a destructor that tries once more would be told here
-
-
-def test_the_film_of_before_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
-    path = write(tmp_path / "film.mp4", moving_square(2))
-    before = path.read_bytes()
-    with Film(path, 15.0) as film:
-        for frame in moving_square(5):
-            film.add(frame)
-            assert path.read_bytes() == before
-    assert len(list(iio.imiter(path, plugin="pyav"))) == 5
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_film_that_an_error_cuts_short_replaces_none_where_it_is_not_wanted(

@@ -49,14 +49,6 @@ def thread():
     assert thread.close(HANGS_S)
 
 
-def test_what_is_submitted_is_done_in_order(thread):
-    done = []
-    for number in range(50):
-        thread.submit(lambda number=number: done.append(number), patience_s=HANGS_S)
-    assert thread.flush(HANGS_S)
-    assert done == list(range(50))
-
-
 def test_nobody_waits_for_a_write_that_hangs_and_what_finds_no_room_is_counted(thread):
     frozen = Frozen()
     assert thread.submit(frozen)
@@ -67,17 +59,6 @@ def test_nobody_waits_for_a_write_that_hangs_and_what_finds_no_room_is_counted(t
     assert not thread.flush(0.01)  # returns, rather than wait
     assert not thread.close(0.01)
     frozen.go.set()
-
-
-def test_what_an_action_raises_ends_neither_the_thread_nor_the_flush(thread):
-    def leave():
-        raise SystemExit(1)  # as rich does at a broken pipe
-
-    done = []
-    thread.submit(leave)
-    thread.submit(lambda: done.append(1))
-    assert thread.flush(HANGS_S)
-    assert done == [1]
 
 
 def test_a_sink_that_gives_up_is_left_alone_after_one_failure_which_is_said_once(thread, caplog):

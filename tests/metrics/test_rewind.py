@@ -83,26 +83,6 @@ def test_a_record_of_the_same_update_goes_if_steps_went_on(tmp_path):
     assert [record.agent_steps for record in read_records(tmp_path)] == [100, 200, 300, 400]
 
 
-def test_a_record_of_later_time_goes_although_nothing_has_been_counted(tmp_path):
-    """Or the next record would be of an earlier time than this one."""
-    write_run(tmp_path, range(1, 5))
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        for wall_s in (4.0005, 4.1):
-            file.write(replace(at(4), wall_s=wall_s).to_json() + "\n")
-    cuts = rewind(tmp_path, Point(4, 400, wall_s=4.0), NOW)
-    assert [(cut.name, cut.lines) for cut in cuts] == [("metrics.jsonl", 1)]
-
-
-def test_a_line_that_was_cut_off_by_a_crash_is_cut(tmp_path):
-    write_run(tmp_path, range(1, 4))
-    whole = (tmp_path / "metrics.jsonl").read_text()
-    (tmp_path / "metrics.jsonl").write_text(whole + '{"agent_steps": 12')
-    (cut,) = rewound(tmp_path, 99)
-    assert (cut.name, cut.lines) == ("metrics.jsonl", 1)
-    assert (tmp_path / "metrics.jsonl").read_text() == whole
-    assert cut.aside.read_text() == '{"agent_steps": 12'
-
-
 def test_nothing_is_rewritten_when_there_is_nothing_to_cut(tmp_path):
     write_run(tmp_path, range(1, 4))
     before = {path: path.stat().st_ino for path in tmp_path.iterdir()}
@@ -143,14 +123,9 @@ def changed(old, new):
 
 UPDATES = b'"updates": 2'
 BAD_LINES = [
-    b"\xff\xfe\x00", b"\x00" * 50, b"null", b"[]", b"5", b'"text"', b"{}", b"[" * 100_000,
-    changed(b'"values": {', b'"values": null, "more": {'), changed(UPDATES, b'"updates": "2"'),
-    changed(UPDATES, b'"updates": null'), changed(UPDATES, b'"updates": 2.5'),
-    changed(UPDATES, b'"updates": 1e999'),
+    b"\xff\xfe\x00", b"null", b"{}", b"[" * 100_000, changed(UPDATES, b'"updates": "2"'),
     changed(UPDATES, b'"updates": -5'), changed(UPDATES, b'"updates": ' + b"9" * 5000),
-    changed(b"0.001", b"[]"), changed(b"0.001", b"1" + b"0" * 400),
     changed(b'"wall_s": 2.0', b'"wall_s": NaN'), b" " * MAX_LINE_BYTES + GOOD, GOOD[:-1],
-    GOOD.decode().encode("utf-16"),
 ]  # fmt: skip
 
 
@@ -166,21 +141,7 @@ def test_no_line_of_metrics_can_stop_a_resume(tmp_path, bad):
     assert cut.aside.read_bytes() == b"".join([bad + b"\n", *lines[4:]])
 
 
-@pytest.mark.parametrize(
-    "bad", [b"\xff", b"", b"a,b,c,d", b"1e400,20,200,2.0", b"nan,20,200,2.0", b"1,2", b"9" * 6000]
-)
-def test_no_line_of_scores_can_stop_a_resume(tmp_path, bad):
-    write_run(tmp_path, range(1, 9))
-    path = tmp_path / "Scores.txt"
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines[:2], bad + b"\n", *lines[2:]]))
-    assert read_games(tmp_path).returns.tolist() == list(range(1, 9))
-    rewound(tmp_path)
-    write_run(tmp_path, [])  # the best return goes on from what the file holds
-    assert "Max_reach_reward: 4.0" in (tmp_path / "training_summary.txt").read_text()
-
-
-@pytest.mark.parametrize("kind", ["folder", "pipe", "link", "dangling link"])
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
 @pytest.mark.parametrize("name", ["metrics.jsonl", "Scores.txt"])
 def test_what_is_no_journal_is_moved_out_of_the_way_and_never_followed(tmp_path, name, kind):
     run = tmp_path / "run"
@@ -194,7 +155,7 @@ def test_what_is_no_journal_is_moved_out_of_the_way_and_never_followed(tmp_path,
     elif kind == "pipe":
         os.mkfifo(path)
     else:
-        path.symlink_to(victim if kind == "link" else tmp_path / "nowhere")
+        path.symlink_to(victim)
     if kind in ("folder", "pipe"):
         assert read_records(run) == [] or read_games(run).returns.size == 0
     (cut,) = rewound(run)
@@ -202,7 +163,6 @@ def test_what_is_no_journal_is_moved_out_of_the_way_and_never_followed(tmp_path,
     write_run(run, [4])
     assert (len(read_records(run)) == 1) == (name == "metrics.jsonl")
     assert victim.read_text() == "precious\n"
-    assert not (tmp_path / "nowhere").exists()
 
 
 # --- TensorBoard ---------------------------------------------------------------------------------

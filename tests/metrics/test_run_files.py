@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-import csv
-import os
-
 import numpy as np
 import pytest
 
 from ritornello.core.episode import EpisodeEnd
 from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import (
-    last_record,
-    read_evaluations,
     read_games,
     read_records,
 )
@@ -48,30 +43,3 @@ def test_a_line_cut_off_by_a_crash_costs_only_itself_also_when_the_run_goes_on(t
     assert [r.updates for r in read_records(tmp_path)] == [1, 3]
     returns = read_games(tmp_path).returns.tolist()
     assert (returns[0], returns[-1]) == (1.0, 3.0)
-
-
-def test_nobody_waits_for_a_pipe_in_the_place_of_the_records(tmp_path):
-    os.mkfifo(tmp_path / "metrics.jsonl")
-    assert last_record(tmp_path) is None
-    assert read_records(tmp_path) == []
-
-
-LONG_CELL = "x" * (csv.field_size_limit() + 1)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        pytest.param(f"2,200,A-v0,greedy,{LONG_CELL},0", id="a cell that is too long"),
-        pytest.param('2,200,"A-v0,greedy,2.5,0', id="a quote that is not closed"),
-        pytest.param("2,200,A-v0\rB,greedy,2.5,0", id="a line end within a cell"),
-        pytest.param("\0\0\0\0", id="nothing"),
-    ],
-)
-def test_a_damaged_evaluation_costs_only_itself(tmp_path, line):
-    rows = [f"{n},{100 * n},A-v0,greedy,{n}.5,0" for n in (1, 3)]
-    text = "time,agent_steps,game,policy,mean,standard_error\n" + "\n".join(
-        [rows[0], line, rows[1], ""]
-    )
-    (tmp_path / "evaluations.csv").write_bytes(text.encode())
-    assert [row.mean for row in read_evaluations(tmp_path)] == [1.5, 3.5]

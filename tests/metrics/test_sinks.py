@@ -7,7 +7,6 @@ import pytest
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.files import using
 from ritornello.metrics.record import Record
-from ritornello.metrics.run_files import read_records
 from ritornello.metrics.sinks import JsonLinesSink, Tee, TensorBoardSink, TextFilesSink
 from tests.exact.disks import ForgetfulDisk
 
@@ -17,16 +16,6 @@ def game(value: float) -> EpisodeEnd:
 
 
 LOSSES = {"loss/policy": -0.5, "loss/value": 2.0, "loss/entropy": -0.01, "optimiser/lr": 6e-4}
-
-
-def test_json_lines_are_on_disk_at_once_and_appended_by_a_resumed_run(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    for step in (1, 2):
-        sink = JsonLinesSink(path)
-        sink.write(Record(agent_steps=step))
-        assert [r.agent_steps for r in read_records(tmp_path)] == list(range(1, step + 1))
-        sink.close()
-        sink.close()
 
 
 def test_the_text_files_have_the_older_platforms_columns(tmp_path):
@@ -87,15 +76,6 @@ def test_games_that_no_record_has_counted_yet_are_counted_by_the_next_session(tm
         sink.close()
         lines = (tmp_path / "Train_time.txt").read_text().splitlines()
         assert [line.split(",")[0] for line in lines] == counted
-
-
-def test_the_best_return_goes_on_in_a_resumed_run(tmp_path):
-    for value, best in ((5.0, "5"), (2.0, "5"), (8.0, "8")):
-        sink = TextFilesSink(tmp_path, batch_size=1, unroll_length=1)
-        sink.episode(game(value), Record())
-        sink.close()
-        last = (tmp_path / "max_reward_file.txt").read_text().splitlines()[-1]
-        assert last.split(",")[0] == best
 
 
 def test_tensorboard_reads_back_what_was_written(tmp_path):

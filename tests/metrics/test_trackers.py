@@ -10,10 +10,8 @@ import pytest
 
 from ritornello.core.errors import ConfigError
 from ritornello.metrics import trackers
-from ritornello.metrics.output_thread import BackgroundSink, OutputThread
 from ritornello.metrics.record import Record
 from ritornello.metrics.trackers import MlflowSink, TrackerError, TrackioSink, WandbSink
-from tests.deadlines import HANGS_S
 
 FLAGS = {"env": "CartPole-v1", "lr": 0.001, "replay_parameters": [{"type": "queue"}]}
 FIRST = Record(agent_steps=100, frames=400, updates=5, values={"loss/total": 0.5})
@@ -168,34 +166,12 @@ def test_trackio_gets_records_under_one_name(folder, calls):
     assert calls[0][1]["name"] == name
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '{"trackio": 7}', '{"trackio": "a\\u001b"}'])
+@pytest.mark.parametrize("text", ["{", '{"trackio": "a\\u001b"}'])
 def test_a_strange_list_of_names_begins_a_new_run(folder, calls, text):
     (folder / "trackers.json").write_text(text)
     used(TrackioSink(folder))
     assert calls[0][1]["name"].startswith("CartPole-v1_1-")
     assert json.loads((folder / "trackers.json").read_text())["trackio"] == calls[0][1]["name"]
-
-
-def test_a_service_that_fails_is_tried_again_and_said_once(folder, calls, caplog):
-    begin = sys.modules["trackio"].init
-    failures = iter([ConnectionError("no network"), ConnectionError("no network"), None])
-
-    def init(**options):
-        failure = next(failures)
-        if failure is not None:
-            raise failure
-        return begin(**options)
-
-    sys.modules["trackio"].init = init
-    thread = OutputThread("Trackio")
-    sink = BackgroundSink(TrackioSink(folder), thread, gives_up=False)
-    for number in range(4):
-        sink.write(Record(agent_steps=number))
-    sink.close()
-    assert thread.close(HANGS_S)
-    assert [call[1] for call in calls if call[0] == "log"] == [2, 3]
-    assert caplog.text.count("no network") == 1
-    assert "writes that failed: 2;" in caplog.text
 
 
 def test_a_package_that_is_not_there_is_told_with_what_to_install(folder, monkeypatch):

@@ -102,21 +102,6 @@ def test_the_page_has_a_row_per_configuration_and_both_kinds_of_returns(
     assert "| old games | 750.0" in lives
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        pytest.param("x" * (csv.field_size_limit() + 1), id="a cell that is too long"),
-        pytest.param('step_000000000200,200,"' + PONG, id="a quote that is not closed"),
-    ],
-)
-def test_a_damaged_row_costs_only_itself(tested: SequenceFolder, line: str) -> None:
-    expected = read_groups(tested, "scores.csv")
-    for table in tested.path.glob("*/*/scores.csv"):
-        head, *rows = table.read_text().splitlines()
-        table.write_text("\n".join([head, line, *rows, ""]))
-    assert read_groups(tested, "scores.csv") == expected
-
-
 def test_a_sequence_without_tests_has_no_page(tmp_path: Path) -> None:
     plan = parse_plan({"base": {"env": PONG}}, default_name="plain", where="here")
     folder = SequenceFolder.create(tmp_path, plan, [])

@@ -151,12 +151,6 @@ def test_failures_count_as_trials_and_too_many_in_a_row_end_the_search(
     assert not (folder.path / "best.json").exists()
 
 
-def test_a_run_that_failed_after_its_last_step_counts(tmp_path: Path) -> None:
-    folder = begun(tmp_path, trials=1, base={**BASE, "gamma": 0.7})
-    assert work(folder)
-    assert [trial.state.name for trial in study(folder)] == ["COMPLETE"]
-
-
 def test_ctrl_c_saves_and_resume_goes_on_with_the_same_trial(tmp_path: Path) -> None:
     folder = begun(tmp_path, trials=1, base={**BASE, "gamma": 0.6}, prune=False)
     interrupts = Interrupts()
