@@ -161,6 +161,7 @@ def play_shown(
         finally:
             window.close()
         return
+    os.environ["SDL_VIDEODRIVER"] = "dummy"  # otherwise SDL complains that there is no display
     try:
         film_game(blueprint, model, env, video, finished, show)
     except FilmError as error:  # the games are what was asked for
