@@ -136,6 +136,8 @@ def check_can_be_shown(blueprint: Blueprint, env: str) -> None:
     Asked for before the first game, because not every environment can be: some know no render_mode.
     """
     mode = "human" if has_display() else "rgb_array"
+    if mode == "rgb_array":
+        os.environ["SDL_VIDEODRIVER"] = "dummy"  # otherwise SDL complains that there is no display
     check_rendering(game_config(blueprint, env), mode)
 
 
@@ -161,7 +163,6 @@ def play_shown(
         finally:
             window.close()
         return
-    os.environ["SDL_VIDEODRIVER"] = "dummy"  # otherwise SDL complains that there is no display
     try:
         film_game(blueprint, model, env, video, finished, show)
     except FilmError as error:  # the games are what was asked for
