@@ -20,7 +20,7 @@ import faulthandler
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from typing import Any, NoReturn
 
 import gymnasium
@@ -265,17 +265,23 @@ def main(argv: Sequence[str]) -> int:
     )
     options = parser.parse_args(argv)
     trust_modules_of(options.env)
+    output = sys.stdout  # of now, whatever the environment puts there
+
+    def show(text: str) -> None:
+        with redirect_stdout(output):
+            tell(text)
+
     try:
         kwargs = kwargs_text(options.env_kwargs)
         trust_kwargs(kwargs)
-        findings = check(options.env, kwargs, tell)
+        findings = check(options.env, kwargs, show)
     except PlatformError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    tell(findings.verdict(options.env, kwargs))
+    show(findings.verdict(options.env, kwargs))
     return 1 if findings.wrongs else 0
 
 

@@ -6,6 +6,7 @@ Observations are those of the environment itself, before this program has turned
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,7 +26,8 @@ from ritornello.wrappers.spaces import leaves, values
 from ritornello.wrappers.user_code import RAISED, describe
 
 STEPS = 2_000  # of random play; most environments do that within a second
-TWIN_STEPS = 200  # of the two games that must be the same
+PLAY_S = 30.0  # for a slow environment, which plays as many of these as it can
+TWIN_STEPS = 200  # of the two games that must be the same, where STEPS were played
 SEED = 7
 LARGE_REWARD = 1e4
 ENOUGH_GAMES = 4  # of one length say that it is a limit
@@ -120,8 +122,13 @@ def play(env: gymnasium.Env, make: Callable[..., gymnasium.Env], findings: Findi
     """
     code = observation_code(env)
     _check_reset(env, code, findings)
-    _check_steps(env, code, findings)
-    _check_seeds(env, make, code, findings)
+    played = _check_steps(env, code, findings)
+    twin_steps = max(1, TWIN_STEPS * played // STEPS)
+
+    def game(env: gymnasium.Env, seed: int) -> list[tuple[str, Any]]:
+        return _game(env, seed, twin_steps, code, findings)
+
+    _check_seeds(env, make, game, findings)
 
 
 def _check_reset(env: gymnasium.Env, code: ObservationCode, findings: Findings) -> None:
@@ -146,13 +153,17 @@ def _reset(env: gymnasium.Env, seed: int, findings: Findings) -> Any:
         return reset_result(env.reset(seed=seed))[0]
 
 
-def _check_steps(env: gymnasium.Env, code: ObservationCode, findings: Findings) -> None:
-    """Play STEPS with random actions, each action at least once."""
+def _check_steps(env: gymnasium.Env, code: ObservationCode, findings: Findings) -> int:
+    """Play STEPS with random actions, each action at least once, or fewer; return how many."""
     before = findings.wrongs
     _reset(env, SEED, findings)
     ends: list[tuple[int, bool]] = []  # the length of a game, and whether it was terminated
-    length = 0
+    played = length = 0
+    end_s = time.monotonic() + PLAY_S
     for action in islice(_actions(env.action_space), STEPS):
+        if played and time.monotonic() > end_s:
+            break
+        played += 1
         terminated, truncated = _check_step(env, action, code, findings)
         length += 1
         if terminated or truncated:
@@ -162,7 +173,7 @@ def _check_steps(env: gymnasium.Env, code: ObservationCode, findings: Findings) 
     findings.has_ended = bool(ends)
     if findings.wrongs == before:
         ended = f"{len(ends)} games came to their end" if ends else "no game ended"
-        findings.ok("step", f"{STEPS:,} steps of random actions; {ended}")
+        findings.ok("step", f"{played:,} steps of random actions; {ended}")
     if len(ends) >= ENOUGH_GAMES and set(ends) == {(ends[0][0], True)} and ends[0][0] > 1:
         findings.note(
             "truncated",
@@ -171,6 +182,7 @@ def _check_steps(env: gymnasium.Env, code: ObservationCode, findings: Findings) 
             "truncated=True and terminated=False there: the value of the last state is learned "
             "otherwise",
         )
+    return played
 
 
 def _actions(space: gymnasium.Space) -> Iterator[Any]:
@@ -254,12 +266,12 @@ def _loses_digits(array: np.ndarray) -> bool:
 def _check_seeds(
     env: gymnasium.Env,
     make: Callable[..., gymnasium.Env],
-    code: ObservationCode,
+    game: Callable[[gymnasium.Env, int], list[tuple[str, Any]]],
     findings: Findings,
 ) -> None:
     """Compare games of equal seeds: in one environment, and in another one made anew."""
-    first = _game(env, SEED, code, findings)
-    difference = _difference(first, _game(env, SEED, code, findings))
+    first = game(env, SEED)
+    difference = _difference(first, game(env, SEED))
     if difference:
         findings.wrong(
             "seed", f"two games with the same seed and actions differ in {difference}: {RNG_ADVICE}"
@@ -270,7 +282,7 @@ def _check_seeds(
     except RAISED as error:
         findings.stop("making it", f"works once, and then raises {describe(error)}")
     with findings.closing(other):
-        difference = _difference(first, _game(other, SEED, code, findings))
+        difference = _difference(first, game(other, SEED))
     if difference:
         findings.wrong(
             "seed",
@@ -279,7 +291,7 @@ def _check_seeds(
         )
         return
     findings.ok("seed", "the same seed and actions give the same game")
-    if all(_difference(first, _game(env, SEED + n, code, findings)) is None for n in (1, 2, 3)):
+    if all(_difference(first, game(env, SEED + n)) is None for n in (1, 2, 3)):
         findings.note(
             "seed",
             "other seeds give the same game too: fine if nothing in it is random, otherwise "
@@ -288,24 +300,31 @@ def _check_seeds(
 
 
 def _game(
-    env: gymnasium.Env, seed: int, code: ObservationCode, findings: Findings
+    env: gymnasium.Env, seed: int, steps: int, code: ObservationCode, findings: Findings
 ) -> list[tuple[str, Any]]:
-    """Play TWIN_STEPS with actions that are always the same; return all that was seen, in words."""
+    """Play with actions that are always the same; return (in words, what was seen) in order.
+
+    Of an observation there is a hash, because hundreds of large ones would fill the memory.
+    """
+
+    def seen_in(observation: Any) -> int:
+        return hash(code(observation).tobytes())
+
     seen: list[tuple[str, Any]] = []
     with findings.stopping("step"):
-        seen.append(("their first observation", code(_reset(env, seed, findings)).copy()))
-        for step, action in enumerate(islice(_actions(env.action_space), TWIN_STEPS), 1):
+        seen.append(("their first observation", seen_in(_reset(env, seed, findings))))
+        for step, action in enumerate(islice(_actions(env.action_space), steps), 1):
             observation, reward, terminated, truncated, _ = step_result(env.step(action))
             seen.append((f"whether they ended at step {step}", (terminated, truncated)))
             seen.append((f"the reward of step {step}", reward))
-            seen.append(("a later observation", code(observation).copy()))
+            seen.append(("a later observation", seen_in(observation)))
             if terminated or truncated:
-                again = code(_reset(env, seed + 1, findings))
-                seen.append(("a later observation", again.copy()))
+                again = seen_in(_reset(env, seed + 1, findings))
+                seen.append(("a later observation", again))
     return seen
 
 
 def _difference(one: list[tuple[str, Any]], two: list[tuple[str, Any]]) -> str | None:
     """Return what differs first between two games, in words; None if nothing does."""
     pairs = zip(one, two, strict=False)  # of other lengths only if they differ before
-    return next((what for (what, a), (_, b) in pairs if not np.array_equal(a, b)), None)
+    return next((what for (what, a), (_, b) in pairs if a != b), None)

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from ritornello.core.errors import ConfigError, EnvironmentFault
-from ritornello.core.plain_data import shown
+from ritornello.core.plain_data import shown, shown_text
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.gym_actions import ActionCode
 from ritornello.wrappers.gym_observations import MAX_FLOAT32, ObservationCode
@@ -40,8 +40,9 @@ class PlainEnv(gymnasium.Wrapper):
             self.shown, self.actions = observation_code(env), ActionCode(env.action_space)
         except ConfigError as error:
             raise ConfigError(
-                f"env {env_id} shows {env.observation_space} and takes {env.action_space}, which "
-                f"is not supported ({error}). Supported are Atari games (PongNoFrameskip-v4, "
+                f"env {env_id} shows {shown_text(str(env.observation_space))} and takes "
+                f"{shown_text(str(env.action_space))}, which is not supported "
+                f"({error}). Supported are Atari games (PongNoFrameskip-v4, "
                 "ALE/Pong-v5), and environments that show a Box such as Box(shape=(4,)), images "
                 "such as Box(0, 255, (64, 64, 3), uint8), choices, or a Dict or Tuple of these, "
                 "and take Discrete, MultiDiscrete or MultiBinary actions, a Box of real numbers, "

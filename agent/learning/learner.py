@@ -116,6 +116,7 @@ class Learner:
           NonFiniteUpdate: if the loss or a gradient is not finite. It names the first bad quantity.
         """
 
+        @torch.enable_grad()  # whatever an environment that plays in this process has set
         def loss_and_gradient(batch: Batch) -> Loss:
             self.optimiser.zero_grad(set_to_none=True)
             loss = self.algorithm.loss(self.model, batch, self.optimiser, progress)

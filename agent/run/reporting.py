@@ -68,9 +68,21 @@ class Reporting:
             console_thread=self._terminal,
         )
 
-    def take_back_log(self) -> None:
-        """Log again, whatever an environment that plays in this process has configured."""
+    def fail(self, error: Exception, *, is_known: bool) -> None:
+        """Say why the run failed, whatever an environment that plays here has made of logging.
+
+        Args:
+          error: that ended it.
+          is_known: whether its text says all; the traceback of others is shown.
+        """
         self._log.take_back()
+        self.say("failed", reason=str(error) if is_known else repr(error))
+        self.close_sinks()
+        if is_known:
+            self._log.tell(logging.ERROR, f"the run failed: {error}")
+            self._log.tell(logging.DEBUG, "traceback", error)
+        else:
+            self._log.tell(logging.ERROR, "the run failed", error)
 
     def open_sinks(self) -> Sink:
         """Open the files of records and games; return where to report.
@@ -165,6 +177,17 @@ class Reporting:
         self._terminal.close(TERMINAL_GRACE_S)
 
 
+class _Lines(logging.Handler):
+    """Prints plain lines: errors to the error stream, everything else to standard output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._streams = sys.stdout, sys.stderr  # of now, whatever code of the user puts there
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=self._streams[record.levelno >= logging.ERROR], flush=True)
+
+
 def _goal(flags: Flags, folder: RunFolder) -> Goal:
     """Return what the terminal says about the run as a whole."""
     games: tuple[str, ...] = tuple(game_name(env_id) for env_id in flags.env.split(","))
@@ -178,9 +201,7 @@ def _goal(flags: Flags, folder: RunFolder) -> Goal:
 def _console_handler(console: ConsoleSink) -> logging.Handler:
     """Return a handler that prints above the live panel, or plain lines where there is none."""
     if not console.console.is_terminal:
-        handler = logging.StreamHandler(sys.stdout)
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        return handler
+        return _Lines()
     return RichHandler(
         console=console.console, show_path=False, show_level=False, log_time_format="%H:%M:%S"
     )

@@ -47,7 +47,7 @@ class RunLog:
         shown.setLevel(console_level)
         if console is None:
             shown.setFormatter(logging.Formatter("%(message)s"))
-        self._handlers = [_behind(shown, console_thread, gives_up=True)]
+        handlers = [_behind(shown, console_thread, gives_up=True)]
         problem = None
         try:
             file = logging.FileHandler(log_file, encoding="utf-8")
@@ -55,7 +55,8 @@ class RunLog:
             problem = error
         else:
             file.setFormatter(logging.Formatter(LOG_FORMAT))
-            self._handlers.append(_behind(file, file_thread, gives_up=False))
+            handlers.append(_behind(file, file_thread, gives_up=False))
+        self._levels = {handler: handler.level for handler in handlers}
         self._previous_level = logging.getLogger().level
         self.take_back()
         for name in CHATTY_LOGGERS:
@@ -68,16 +69,32 @@ class RunLog:
         """Log again, whatever an environment that plays in this process has configured."""
         root = logging.getLogger()
         root.setLevel(logging.DEBUG)
-        for handler in self._handlers:
+        for handler, level in self._levels.items():
+            handler.setLevel(level)
+            handler.filters.clear()
             root.addHandler(handler)  # one that is there already is not added again
         logging.disable(logging.NOTSET)
         revive_loggers()
+
+    def tell(self, level: int, text: str, error: BaseException | None = None) -> None:
+        """Log a text, past all that code of the user may have made of logging.
+
+        Args:
+          level: of the message, e.g. logging.ERROR.
+          text: the message.
+          error: whose traceback follows.
+        """
+        trace = None if error is None else (type(error), error, error.__traceback__)
+        record = logging.LogRecord(log.name, level, __file__, 0, text, (), trace)
+        for handler, least in self._levels.items():
+            if level >= least:
+                handler.emit(record)
 
     def close(self) -> None:
         """Take the handlers away, and close them. May be called twice."""
         logging.captureWarnings(False)
         root = logging.getLogger()
-        handlers, self._handlers = self._handlers, []
+        handlers, self._levels = list(self._levels), {}
         for handler in handlers:
             root.removeHandler(handler)
             handler.close()

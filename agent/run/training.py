@@ -196,16 +196,9 @@ def _run(
         reporting.say("ended", reason=summary.reason)
         return Ending(finish(summary), folder.path, summary)
     except Exception as error:
-        reporting.take_back_log()
-        is_known = isinstance(error, (PlatformError, OSError))
         coordinator.announce_failure(error)
-        reporting.say("failed", reason=str(error) if is_known else repr(error))
-        reporting.close_sinks()
-        if is_known or not blueprint.place.speaks:
-            log.error("the run failed: %s", error)
-            log.debug("traceback", exc_info=True)
-        else:
-            log.exception("the run failed")
+        is_known = isinstance(error, (PlatformError, OSError)) or not blueprint.place.speaks
+        reporting.fail(error, is_known=is_known)
         return Ending(1, folder.path, failure=error)
 
 

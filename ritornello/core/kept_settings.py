@@ -41,7 +41,9 @@ def _settings() -> dict[str, Any]:
         "directory": _directory(),
         "streams": (sys.stdin, sys.stdout, sys.stderr),
         "recursion": sys.getrecursionlimit(),
-        "logging": (root.level, list(root.handlers), root.manager.disable),
+        "logging": (root.level, list(root.filters), root.manager.disable),
+        "handlers": {handler: (handler.level, list(handler.filters)) for handler in root.handlers},
+        "records": logging.getLogRecordFactory(),
         "torch": _settings_of_torch(),
     }
 
@@ -53,9 +55,13 @@ def _put_back(kept: dict[str, Any]) -> None:
     sys.stdin, sys.stdout, sys.stderr = kept["streams"]
     sys.setrecursionlimit(max(kept["recursion"], sys.getrecursionlimit()))
     root = logging.getLogger()
-    level, handlers, disabled = kept["logging"]
+    level, root.filters[:], disabled = kept["logging"]
     root.setLevel(level)
-    root.handlers[:] = handlers
+    root.handlers[:] = kept["handlers"]
+    for handler, (level, filters) in kept["handlers"].items():
+        handler.setLevel(level)
+        handler.filters[:] = filters
+    logging.setLogRecordFactory(kept["records"])
     logging.disable(disabled)
     revive_loggers()
     if "torch" in sys.modules:
@@ -68,6 +74,7 @@ def revive_loggers() -> None:
         if isinstance(logger, logging.Logger) and name.split(".")[0] == OWN_LOGGERS:
             logger.disabled = False
             logger.propagate = True
+            logger.filters.clear()
             logger.setLevel(logging.NOTSET)
 
 

@@ -46,7 +46,7 @@ NO_ENTRY = (
 class Keys:
     """The secrets of one start of the page."""
 
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
 
     @property
     def post(self) -> str:

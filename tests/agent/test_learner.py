@@ -38,6 +38,13 @@ def test_one_step_of_plain_sgd_subtracts_the_rate_times_the_gradient():
         assert not torch.equal(parameter, before[name])
 
 
+def test_what_an_environment_says_of_gradients_does_not_matter():
+    learner = make_learner(make_small_model())
+    with torch.no_grad():  # as torch.set_grad_enabled(False) in its step
+        learner.step(make_batch(), progress=0.0)
+    assert learner.version == 1
+
+
 def test_clipping_keeps_the_direction_and_limits_the_norm():
     model, batch = make_small_model(), make_batch()
     before = snapshot(model)

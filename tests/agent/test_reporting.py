@@ -12,6 +12,7 @@ from ritornello.agent.run.reporting import Reporting
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.errors import ConfigError
+from ritornello.core.kept_settings import settings_kept
 from ritornello.flags.parts import SINKS
 from ritornello.metrics.record import Record
 from tests.agent.runs import make_blueprint
@@ -98,7 +99,7 @@ def test_nothing_is_shown_where_the_console_is_off(folder, capfd, console):
     with closing(Reporting(folder, flags)) as reports:
         reports.open_sinks().write(Record(updates=1))
         logging.getLogger("tests").error("all is lost")
-    assert ("all is lost" in capfd.readouterr().out) == console
+    assert ("all is lost" in capfd.readouterr().err) == console
     assert "all is lost" in folder.log_file.read_text("utf-8")
 
 
@@ -107,3 +108,33 @@ def test_a_tracker_that_is_not_installed_is_told_before_anything_is_made(tmp_pat
     with pytest.raises(ConfigError, match="pip install"):
         prepare(["--env=CartPole-v1", "--sink=trackio", f"--results_dir={tmp_path / 'results'}"])
     assert not list(tmp_path.iterdir())
+
+
+def _filtered() -> None:
+    for name in ("agent.run.run_log", "agent.run.training"):
+        logging.getLogger(f"ritornello.{name}").addFilter(lambda record: False)
+
+
+DEEDS = {
+    "filters": _filtered,
+    "levels": lambda: [handler.setLevel(100) for handler in logging.root.handlers],
+    "handler filters": lambda: [h.addFilter(lambda r: False) for h in logging.root.handlers],
+    "no handlers": lambda: logging.root.handlers.clear(),
+    "disabled": lambda: logging.disable(logging.CRITICAL),
+    "records": lambda: logging.setLogRecordFactory(lambda *given, **named: 1 / 0),
+    "replaced": lambda: setattr(logging.Logger, "isEnabledFor", lambda self, level: False),
+}
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_why_a_run_failed_is_said_whatever_was_made_of_logging(folder, capfd, deed, monkeypatch):
+    monkeypatch.setattr(logging.Logger, "isEnabledFor", logging.Logger.isEnabledFor)
+    with closing(Reporting(folder, make_blueprint(console=True).flags)) as reports:
+        reports.open_sinks()
+        with settings_kept():  # for the other tests
+            DEEDS[deed]()
+            reports.fail(ConfigError("the simulator is gone"), is_known=True)
+    assert "the run failed: the simulator is gone" in capfd.readouterr().err
+    log = folder.log_file.read_text("utf-8")
+    assert "the run failed: the simulator is gone" in log
+    assert "Traceback" not in log.split("DEBUG")[0]

@@ -61,7 +61,7 @@ def test_the_command_that_resumes_a_run_is_one_that_is_honoured(folder, caplog, 
     training._log_end(replace(SUMMARY, reason=reason), folder, flags)
     (resume,) = [line for line in caplog.messages if line.startswith("resume: ")]
     more = f" \\\n  --environment_max_steps={steps}" if steps else ""
-    assert resume.endswith(f"--resume={folder.path} \\\n  --env={COUNTING}{more}")
+    assert resume.endswith(f"--load_model_url={folder.path} \\\n  --env={COUNTING}{more}")
 
 
 @pytest.fixture
@@ -131,9 +131,9 @@ def test_a_run_that_learns_nothing_is_no_success(tmp_path, capfd):
         *(f"--results_dir={tmp_path}", "--charts=False", "--tensorboard=False"),
     ]
     assert prepare(argv).run() == 1
-    out = capfd.readouterr().out
-    assert "no update was made: " in out
-    assert "--environment_max_steps" in out
+    said = capfd.readouterr().err
+    assert "no update was made: " in said
+    assert "--environment_max_steps" in said
     assert replace(SUMMARY, updates=0, reason="interrupted").status == 130
     assert replace(SUMMARY, updates=0).status == 1
     assert SUMMARY.status == 0

@@ -22,6 +22,11 @@ DEEDS = {
     "basicConfig": lambda: logging.basicConfig(level=logging.DEBUG, force=True),
     "level": lambda: logging.getLogger("ritornello.agent").setLevel(logging.CRITICAL),
     "propagate": lambda: setattr(logging.getLogger("ritornello"), "propagate", False),
+    "filter": lambda: logging.getLogger().addFilter(lambda record: False),
+    "own filter": lambda: log.addFilter(lambda record: False),
+    "level of handlers": lambda: [each.setLevel(100) for each in logging.getLogger().handlers],
+    "filter of handlers": lambda: logging.getLogger().handlers[0].addFilter(lambda record: False),
+    "records": lambda: logging.setLogRecordFactory(lambda *given, **named: None),
     "chdir": lambda: os.chdir("/"),
     "float64": lambda: torch.set_default_dtype(torch.float64),
     "float16": lambda: torch.set_default_dtype(torch.float16),
@@ -40,7 +45,13 @@ def state() -> tuple[object, ...]:
     return (
         *(os.getcwd(), sys.stdout, sys.stderr, sys.getrecursionlimit(), len(warnings.filters)),
         *(root.level, tuple(root.handlers), root.manager.disable, log.isEnabledFor(logging.INFO)),
-        *(log.disabled, logging.getLogger("ritornello").propagate, log.getEffectiveLevel()),
+        *([(h.level, *h.filters) for h in (root, *root.handlers)], logging.getLogRecordFactory()),
+        *(
+            list(log.filters),
+            log.disabled,
+            logging.getLogger("ritornello").propagate,
+            log.getEffectiveLevel(),
+        ),
         *(torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()),
     )
 

@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import sys
 import time
+import tracemalloc
 
 import gymnasium
 import numpy as np
@@ -14,7 +16,7 @@ from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.project import main_command
 from ritornello.flags.parsing import parse
 from ritornello.wrappers import check as checker
-from ritornello.wrappers import trusted_modules
+from ritornello.wrappers import check_play, trusted_modules
 from ritornello.wrappers.check import check, main
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_text
@@ -580,6 +582,42 @@ def test_an_environment_that_does_not_come_back_is_spoken_of(monkeypatch):
         check(env_id, show=asked.append)
     assert "is tried out, and has not come back" in said[0]
     assert any("reset:" in line for line in asked)
+
+
+class Broad(Silent):
+    """A large one that takes the standard output away."""
+
+    observation_space = Box(-1, 1, (200_000,), np.float32)
+
+    def shown(self):
+        sys.stdout = None
+        return np.full(200_000, self.np_random.uniform(-1, 1), np.float32)
+
+
+def test_a_large_environment_is_looked_at_in_little_memory(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setattr(check_play, "STEPS", check_play.TWIN_STEPS)
+    tracemalloc.start()
+    with env_of(Broad) as env_id:
+        assert main([env_id]) == 0
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "seed: the same seed and actions give the same game" in capsys.readouterr().out
+    assert most < 50e6  # not an observation of each step
+
+
+def test_a_slow_environment_plays_fewer_steps(monkeypatch):
+    class Slow(Silent):
+        steps = 0
+
+        def step(self, action):
+            Slow.steps += 1
+            time.sleep(0.02)
+            return super().step(action)
+
+    monkeypatch.setattr(check_play, "PLAY_S", 0.2)
+    assert not said_of(Slow).wrongs
+    assert 1 < Slow.steps < 30
 
 
 def test_the_command_that_is_recommended_has_the_arguments(capsys):
