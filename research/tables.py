@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ritornello.analysis.area import area, difference
+from ritornello.analysis.area import difference
 from ritornello.analysis.runs import Run, find_runs
 from ritornello.analysis.statistics import Estimate
 from ritornello.core import markdown
@@ -88,7 +88,7 @@ def figure(run: Run, what: str, number: float) -> float:
         if number > 1.01 * last:
             raise ValueError(f"{run.source} ends after {last:,.0f} steps, not {number:,.0f}")
         number = min(number, last)
-        return area(curve, number) if what == "area" else curve.at_steps(number)
+        return curve.area(number) if what == "area" else curve.at_steps(number)
     if what in ("minutes-to", "steps-to"):
         first = int(np.argmax(curve.mean_return >= number))
         if curve.mean_return[first] < number:

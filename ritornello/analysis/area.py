@@ -28,22 +28,6 @@ from ritornello.analysis.runs import Run
 from ritornello.analysis.statistics import Estimate, estimate
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
-from ritornello.metrics.curve import Curve
-
-
-def area(curve: Curve, to_steps: float) -> float:
-    """Return the mean return over 0 to `to_steps` agent steps, linear between records, points.
-
-    Before its first record a run is taken to be where that record found it.
-
-    Args:
-      curve: the curve of one run; it must reach `to_steps`.
-      to_steps: agent steps at which the area ends, above 0.
-    """
-    inside = (curve.agent_steps > 0) & (curve.agent_steps < to_steps)
-    steps = np.concatenate([[0.0], curve.agent_steps[inside], [to_steps]])
-    returns = np.interp(steps, curve.agent_steps, curve.mean_return)
-    return float(np.trapezoid(returns, steps) / to_steps)
 
 
 def areas_by_game(runs: Sequence[Run], to_steps: float) -> list[GameComparison]:
@@ -56,7 +40,7 @@ def areas_by_game(runs: Sequence[Run], to_steps: float) -> list[GameComparison]:
     for env, members in by_game(runs).items():
         reached, left_out = reaching(members, to_steps, "area_to")
         rows = [
-            Row(label, tuple(of_label), tuple(area(run.curve, to_steps) for run in of_label))
+            Row(label, tuple(of_label), tuple(run.curve.area(to_steps) for run in of_label))
             for label, of_label in by_label(reached).items()
         ]
         rows.sort(key=lambda row: -float(np.mean(row.scores)))

@@ -12,7 +12,6 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-from ritornello.analysis.area import area
 from ritornello.analysis.comparison import energy_text, share_text
 from ritornello.analysis.configuration import default_flags
 from ritornello.analysis.figure import png
@@ -155,7 +154,7 @@ def _curve(place: Path) -> Iterator[Markup]:
         end = float(run.curve.agent_steps[-1])
         at = [run.curve.at_steps(share * end) for share in SHARES]
         shown_at = [f"{value:,.1f}" if value == value else "–" for value in at]
-        rows.append((run.about.env, f"{end:,.0f}", *shown_at, f"{area(run.curve, end):,.1f}"))
+        rows.append((run.about.env, f"{end:,.0f}", *shown_at, f"{run.curve.area(end):,.1f}"))
     yield paragraph(f"Return: mean raw return of the last {last_games(runs)}.")
     headings = ["game", "agent steps", *(f"return at {share:.0%}" for share in SHARES)]
     yield table([*headings, "area: mean over all steps"], rows)

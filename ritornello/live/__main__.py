@@ -57,7 +57,12 @@ def _parser() -> argparse.ArgumentParser:
         help="folder with runs, at any depth, or a single run (default: %(default)s)",
     )
     parser.add_argument(
-        "--port", type=_port, default=0, help="port to listen on; 0: any that is free (default: 0)"
+        "--port",
+        type=int,
+        choices=range(65536),
+        default=0,
+        metavar="N",
+        help="port to listen on; 0: any that is free (default: 0)",
     )
     parser.add_argument(
         "--host",
@@ -74,12 +79,6 @@ def _parser() -> argparse.ArgumentParser:
         help="a further name by which browsers may call this machine; may be repeated",
     )
     return parser
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) < 65536):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port: expected 0 to 65535")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -13,15 +13,13 @@ import hashlib
 import hmac
 import ipaddress
 import secrets
-from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 POST_HEADER = "x-live-token"
@@ -70,7 +68,9 @@ class Keys:
 class Guard:
     """Lets a request through to the application, or answers it."""
 
-    def __init__(self, app: App, *, keys: Keys, hosts: tuple[str, ...], any_address: bool) -> None:
+    def __init__(
+        self, app: ASGIApp, *, keys: Keys, hosts: tuple[str, ...], any_address: bool
+    ) -> None:
         """Guard an application.
 
         Args:
@@ -86,47 +86,42 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
-        if scope["type"] != "http":
-            return  # there are no web sockets here: the server refuses the connection
-        send = _with_headers(send)
-        headers = _headers(scope)
-        refusal = self._refusal(scope, headers)
-        if refusal is not None:
-            await _answer(send, *refusal)
-        elif self._brings_token(scope):
-            cookie = f"{self._keys.cookie_name}={self._keys.cookie}; Path=/; HttpOnly; "
-            more = {"set-cookie": cookie + "SameSite=Strict", "location": "/"}
-            await _answer(send, 303, "", more)
-        elif not self._is_known(headers):
-            await _answer(send, 403, NO_ENTRY)
-        else:
-            await self._app(scope, receive, send)
+        if scope["type"] == "http":  # no web sockets: the server refuses the connection
+            answer = self._answer(Request(scope)) or self._app
+            await answer(scope, receive, _with_headers(send))
 
-    def _refusal(self, scope: Scope, headers: dict[str, list[str]]) -> tuple[int, str] | None:
-        """Return status and reason if the request may not be answered whoever asks."""
-        hosts = headers.get("host", [])
-        if len(hosts) != 1 or not self._is_host(hosts[0]):
-            return 400, "The Host of this request is not the one of this page."
-        if scope["method"] not in ("GET", "HEAD", "POST"):
-            return 405, "Only GET, HEAD and POST are answered here."
-        if scope["method"] == "POST":
-            return self._refusal_of_post(headers, hosts[0])
+    def _answer(self, request: Request) -> Response | None:
+        """Return the answer to a request that the application must not see."""
+        host = request.headers.get("host", "")
+        if not self._is_host(host):
+            text = "The Host of this request is not the one of this page."
+            return PlainTextResponse(text, 400)
+        if request.method not in ("GET", "HEAD", "POST"):
+            return PlainTextResponse("Only GET, HEAD and POST are answered here.", 405)
+        if request.method == "POST":
+            refusal = self._refusal_of_post(request.headers, host)
+            if refusal is not None:
+                return refusal
+        is_first = request.method == "GET" and request.scope["path"] == "/"
+        if is_first and _equal(request.query_params.get("token", ""), self._keys.token):
+            answer = RedirectResponse("/", 303)
+            name, cookie = self._keys.cookie_name, self._keys.cookie
+            answer.set_cookie(name, cookie, httponly=True, samesite="strict")
+            return answer
+        if not _equal(request.cookies.get(self._keys.cookie_name, ""), self._keys.cookie):
+            return PlainTextResponse(NO_ENTRY, 403)
         return None
 
-    def _refusal_of_post(self, headers: dict[str, list[str]], host: str) -> tuple[int, str] | None:
-        origin = headers.get("origin")
-        if origin is not None and origin not in ([f"http://{host}"], [f"https://{host}"]):
-            return 403, "This request comes from another page."
-        if headers.get("sec-fetch-site", ["same-origin"]) != ["same-origin"]:
-            return 403, "This request comes from another page."
-        given = headers.get(POST_HEADER, [""])
-        if len(given) != 1 or not _equal(given[0], self._keys.post):
-            return 403, "This request does not have the token of this page."
-        if headers.get("content-type", [""])[0].partition(";")[0].strip() != "application/json":
-            return 415, "Expected JSON."
+    def _refusal_of_post(self, headers: Headers, host: str) -> Response | None:
+        """Return the answer to a POST of another page, or of another kind than this page's."""
+        origin = headers.get("origin", f"http://{host}")
+        is_own = origin in (f"http://{host}", f"https://{host}")
+        if not is_own or headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            return PlainTextResponse("This request comes from another page.", 403)
+        if not _equal(headers.get(POST_HEADER, ""), self._keys.post):
+            return PlainTextResponse("This request does not have the token of this page.", 403)
+        if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            return PlainTextResponse("Expected JSON.", 415)
         return None
 
     def _is_host(self, host: str) -> bool:
@@ -142,55 +137,19 @@ class Guard:
             return False
         return self._any_address
 
-    def _brings_token(self, scope: Scope) -> bool:
-        if scope["method"] != "GET" or scope["path"] != "/":
-            return False
-        try:
-            given = parse_qs(scope["query_string"].decode("ascii"), max_num_fields=10)
-        except ValueError:
-            return False
-        return any(_equal(token, self._keys.token) for token in given.get("token", []))
-
-    def _is_known(self, headers: dict[str, list[str]]) -> bool:
-        # Not with SimpleCookie, which drops all that follows a value that it cannot read: cookies
-        # are shared by all ports, and other programs write what they like into theirs.
-        for text in headers.get("cookie", []):
-            for part in text.split(";"):
-                name, _, value = part.partition("=")
-                is_ours = name.strip() == self._keys.cookie_name
-                if is_ours and _equal(value.strip(), self._keys.cookie):
-                    return True
-        return False
-
 
 def _equal(given: str, expected: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
 
 
-def _headers(scope: Scope) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name, value in scope["headers"]:
-        found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
-    return found
-
-
 def _with_headers(send: Send) -> Send:
     """Return `send` with the headers that every answer has."""
 
-    async def sending(message: MutableMapping[str, Any]) -> None:
+    async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            own = {name.lower() for name, _ in message.get("headers", [])}
-            message["headers"] = [
-                *message.get("headers", []),
-                *((n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in own),
-            ]
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
         await send(message)
 
     return sending
-
-
-async def _answer(send: Send, status: int, text: str, more: dict[str, str] | None = None) -> None:
-    headers = {"content-type": "text/plain; charset=utf-8", **(more or {})}
-    start = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": status, "headers": start})
-    await send({"type": "http.response.body", "body": text.encode()})

@@ -15,8 +15,8 @@ import math
 import os
 import threading
 from array import array
-from collections import OrderedDict
 from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -24,9 +24,11 @@ from numpy.typing import NDArray
 
 from ritornello.core.run_layout import RECORDS
 from ritornello.live.places import NotThereError, ResultsFolder
-from ritornello.live.records import COUNTERS, number, record_in
+from ritornello.live.records import record_in
+from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import MAX_LINE_BYTES
 
+COUNTERS = ("agent_steps", "updates", "episodes")
 FINGERPRINT_BYTES = 256  # before the offset, by which a file is known again
 MAX_NAMES = 500  # metrics of a run; a damaged or hostile file may name any number
 MAX_POINTS = 2000  # rows that a chart is given
@@ -142,26 +144,24 @@ class Journal:
         file.seek(max(0, self._offset - FINGERPRINT_BYTES))
         self._before = file.read(min(FINGERPRINT_BYTES, self._offset))
 
-    def _append(self, record: dict[str, Any]) -> None:
+    def _append(self, record: Record) -> None:
         """Append a record; rows that the run has gone back behind are dropped."""
         steps = self._counters["agent_steps"]
-        if steps and record["agent_steps"] < steps[-1]:
-            count = bisect.bisect_left(steps, record["agent_steps"])
+        if steps and record.agent_steps < steps[-1]:
+            count = bisect.bisect_left(steps, record.agent_steps)
             for column in (self._minutes, *self._columns.values()):
                 del column[count:]
             for counter in self._counters.values():
                 del counter[count:]
             self._generation += 1
-        values = record["values"]
-        for name in values:
+        for name in record.values:
             if name not in self._columns and len(self._columns) < MAX_NAMES:
                 self._columns[name] = array("d", [math.nan]) * len(self._minutes)
         for name, column in self._columns.items():
-            value = number(values.get(name))
-            column.append(math.nan if value is None else value)
+            column.append(record.values.get(name, math.nan))
         for name, counter in self._counters.items():
-            counter.append(record[name])
-        self._minutes.append(record["wall_s"] / 60)
+            counter.append(getattr(record, name))
+        self._minutes.append(record.wall_s / 60)
 
 
 class Journals:
@@ -169,17 +169,11 @@ class Journals:
 
     def __init__(self, results: ResultsFolder) -> None:
         """Hold none yet."""
-        self._results = results
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[str, Journal] = OrderedDict()
+        self._kept = lru_cache(MAX_JOURNALS)(partial(Journal, results))
 
     def of(self, run: str) -> Journal:
         """Return the journal of a run, with all that is in its file by now."""
-        with self._lock:
-            journal = self._kept.setdefault(run, Journal(self._results, run))
-            self._kept.move_to_end(run)
-            while len(self._kept) > MAX_JOURNALS:
-                self._kept.popitem(last=False)
+        journal = self._kept(run)
         journal.read()
         return journal
 

@@ -20,6 +20,7 @@ from ritornello.core.spec import game_name
 from ritornello.live.places import NotThereError, ResultsFolder
 from ritornello.live.records import number, sampled
 from ritornello.metrics.curve import RETURN, SCORE
+from ritornello.metrics.record import Record
 
 STATE = f"{CONTROL}/{control_file.STATE}"
 SPARK_POINTS = 32
@@ -69,7 +70,7 @@ class Overview:
         flags = self._results.json(run, FLAGS)
         status = self._results.json(run, STATUS)
         curve, newest = self._curve(run)
-        values = newest.get("values", {})
+        values = {} if newest is None else newest.values
         env = str(flags.get("env", ""))
         seen_s = number(status.get("time"))
         changed_s = max(signature[0][0], signature[1][0], signature[3][0]) / 1e9
@@ -82,10 +83,10 @@ class Overview:
             "agent_steps": _count(status, newest, "agent_steps"),
             "target_steps": number(status.get("target_steps", flags.get("environment_max_steps"))),
             "updates": _count(status, newest, "updates"),
-            "episodes": newest.get("episodes"),
-            "minutes": newest["wall_s"] / 60 if newest else None,
-            "score": score_of(values),
-            "best": number(values.get("episode/return_best")),
+            "episodes": newest and newest.episodes,
+            "minutes": newest and newest.wall_s / 60,
+            "score": newest and score_of(newest),
+            "best": values.get("episode/return_best"),
             "steps_per_second": number(
                 status.get("steps_per_second", values.get("throughput/agent_steps_per_s"))
             ),
@@ -98,22 +99,19 @@ class Overview:
             "holder": self._results.json(run, LOCK, 1000),
         }
 
-    def _curve(self, run: str) -> tuple[list[list[float]], dict[str, Any]]:
-        """Return [agent steps, score] at some records, and the newest record; empty without."""
-        found: list[dict[str, Any]] = []
+    def _curve(self, run: str) -> tuple[list[list[float]], Record | None]:
+        """Return [agent steps, score] at some records, and the newest record; None without."""
+        found: list[Record] = []
         with suppress(NotThereError, OSError), self._results.open(run, RECORDS) as file:
             found = sampled(file, SPARK_POINTS)
-        points = [
-            [record["agent_steps"], score]
-            for record in found
-            if (score := score_of(record["values"])) is not None
-        ]
-        return points, found[-1] if found else {}
+        scores = [(record.agent_steps, score_of(record)) for record in found]
+        points = [[steps, score] for steps, score in scores if score is not None]
+        return points, found[-1] if found else None
 
 
-def score_of(values: dict[str, Any]) -> float | None:
-    """Return the mean return in the values of a record, or the score of a run of several games."""
-    return number(values.get(SCORE, values.get(RETURN)))
+def score_of(record: Record) -> float | None:
+    """Return the mean return in a record, or the score of a run of several games."""
+    return record.values.get(SCORE, record.values.get(RETURN))
 
 
 def state_of(status: dict[str, Any], holder: dict[str, Any], *, has_summary: bool) -> str:
@@ -155,7 +153,7 @@ def _is_alive(holder: dict[str, Any], status: dict[str, Any]) -> bool:
     return is_same_process(pid, start, taken_s) or is_same_process(pid, None, taken_s)
 
 
-def _count(status: dict[str, Any], newest: dict[str, Any], name: str) -> float | None:
+def _count(status: dict[str, Any], newest: Record | None, name: str) -> float | None:
     """Return a counter of status.json, else of the newest record."""
     known = number(status.get(name))
-    return number(newest.get(name)) if known is None else known
+    return getattr(newest, name, None) if known is None else known

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterable
@@ -10,26 +9,18 @@ from itertools import islice
 from typing import Any, BinaryIO
 
 from ritornello.live.places import lines
-from ritornello.metrics.record import MAX_COUNT
+from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import TAIL_BYTES
 
 SAMPLE_BYTES = 16_384  # around a record that is looked for: several records
-COUNTERS = ("agent_steps", "updates", "episodes")
 
 
-def record_in(line: bytes) -> dict[str, Any] | None:
-    """Return the record in a line with counters that are numbers; None if it holds none."""
+def record_in(line: bytes) -> Record | None:
+    """Return the record in a line; None if it holds none."""
     try:
-        data = json.loads(line)
-        for name in COUNTERS:
-            if type(data[name]) is not int or not 0 <= data[name] <= MAX_COUNT:
-                return None
-        data["wall_s"] = wall_s = float(data["wall_s"])
-        if not math.isfinite(wall_s) or not isinstance(data["values"], dict):
-            return None
-    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
+        return Record.from_json(line.decode("utf-8"))
+    except ValueError:
         return None
-    return dict(data)
 
 
 def number(value: Any) -> float | None:
@@ -42,10 +33,10 @@ def number(value: Any) -> float | None:
         return None
 
 
-def sampled(file: BinaryIO, points: int) -> list[dict[str, Any]]:
+def sampled(file: BinaryIO, points: int) -> list[Record]:
     """Return at most `points` records at even distances in the file, and its newest one."""
     size = file.seek(0, os.SEEK_END)
-    found: list[dict[str, Any]] = []
+    found: list[Record] = []
     if size <= 2 * SAMPLE_BYTES:
         found = [record for line in lines(file, size) if (record := record_in(line))]
         stride = -(-len(found) // points) or 1
@@ -57,6 +48,6 @@ def sampled(file: BinaryIO, points: int) -> list[dict[str, Any]]:
     return found + _first(map(record_in, reversed([*lines(file, TAIL_BYTES)])))
 
 
-def _first(records: Iterable[dict[str, Any] | None]) -> list[dict[str, Any]]:
+def _first(records: Iterable[Record | None]) -> list[Record]:
     """Return the first record there is, and read no further."""
     return [*islice(filter(None, records), 1)]

@@ -19,6 +19,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from ritornello.agent.run.control_file import SETTINGS, write_command
 from ritornello.core.errors import ConfigError, PlatformError
@@ -26,7 +27,7 @@ from ritornello.core.plain_data import parse_json
 from ritornello.core.version import VERSION
 from ritornello.live.comparison import Comparisons, Question
 from ritornello.live.details import KINDS, details
-from ritornello.live.guard import App, Guard, Keys
+from ritornello.live.guard import Guard, Keys
 from ritornello.live.journal import MAX_POINTS, Journals
 from ritornello.live.json_text import json_text
 from ritornello.live.overview import RUNNING, SILENT_S, STATE, Overview
@@ -170,7 +171,7 @@ class Page:
         return run
 
 
-def application(page: Page, hosts: tuple[str, ...], *, any_address: bool = False) -> App:
+def application(page: Page, hosts: tuple[str, ...], *, any_address: bool = False) -> ASGIApp:
     """Return the whole application, guarded.
 
     Args:

@@ -7,10 +7,11 @@ import socket
 from collections.abc import Callable
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.stop_signals import handled_by
-from ritornello.live.guard import LOOPBACK, App, Keys
+from ritornello.live.guard import LOOPBACK, Keys
 from ritornello.live.places import ResultsFolder
 from ritornello.live.server import Page, application
 
@@ -61,7 +62,7 @@ def serve(
     return 0
 
 
-def _config(app: App) -> uvicorn.Config:
+def _config(app: ASGIApp) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         access_log=False,  # the first address holds the token
@@ -77,17 +78,9 @@ def _config(app: App) -> uvicorn.Config:
 
 
 def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((host, port))
-            listener.listen(BACKLOG)
-        except BaseException:
-            listener.close()
-            raise
-        return listener
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise ConfigError(
             f"cannot listen on {host}, port {port}: {error.strerror or error}. Give another --port "

@@ -38,6 +38,17 @@ class Curve:
         """Return the mean return after this running time, as `at_steps` does."""
         return float(np.interp(seconds, self.wall_s, self.mean_return, np.nan, np.nan))
 
+    def area(self, to_steps: float) -> float:
+        """Return the mean return over 0 to `to_steps` agent steps, linear between records, points.
+
+        Before its first record a run is taken to be where that record found it, and after its last
+        one to have stayed there.
+        """
+        inside = (self.agent_steps > 0) & (self.agent_steps < to_steps)
+        steps = np.concatenate([[0.0], self.agent_steps[inside], [to_steps]])
+        returns = np.interp(steps, self.agent_steps, self.mean_return)
+        return float(np.trapezoid(returns, steps) / to_steps)
+
     def covers(self, agent_steps: float) -> bool:
         """Whether the run had a mean return after this many agent steps."""
         return bool(self.agent_steps[0] <= agent_steps <= self.agent_steps[-1])

@@ -20,7 +20,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -46,28 +45,16 @@ FORMAT_VERSION = 1
 RUN_NAME = r"^[0-9]{3,5}_[A-Za-z0-9._+-]{1,100}_seed[0-9]{1,19}$"
 
 
-@dataclass(frozen=True)
-class RunState:
+class RunState(Form):
     """One run of a sequence."""
 
-    name: str  # also its folder
-    group: str
-    seed: int
-    flags: dict[str, Any]
-    status: str = "waiting"  # waiting, running, done, failed, skipped or stopped
-    exit_code: int | None = None
-    seconds: float = 0.0  # wall-clock, all attempts together
-
-
-class _SavedRun(Form):
-    """A run in sequence.json: the fields of `RunState`."""
-
-    name: Annotated[str, Field(pattern=RUN_NAME)]
+    name: Annotated[str, Field(pattern=RUN_NAME)]  # also its folder
     group: Name
     seed: Annotated[int, Field(ge=0)]
     flags: dict[str, Any]
     status: Literal["waiting", "running", "done", "failed", "skipped", "stopped"] = "waiting"
     exit_code: int | None = None
+    # Wall-clock, all attempts together.
     seconds: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
 
 
@@ -78,7 +65,7 @@ class _SavedSequence(Form):
     name: Name
     at_once: AtOnce = 1
     arguments: list[str]
-    runs: Annotated[list[_SavedRun], Field(min_length=1, max_length=MAX_RUNS)]
+    runs: Annotated[list[RunState], Field(min_length=1, max_length=MAX_RUNS)]
 
 
 class SequenceFolder:
@@ -128,8 +115,7 @@ class SequenceFolder:
                 "that multi_train.py made, e.g. results/compare_replay_<time>."
             ) from error
         saved = checked(_SavedSequence, data, shown_text(str(file)))
-        runs = [RunState(**run.model_dump()) for run in saved.runs]
-        folder = cls(Path(path), saved.name, runs, saved.arguments, saved.at_once)
+        folder = cls(Path(path), saved.name, saved.runs, saved.arguments, saved.at_once)
         folder._check_order()
         return folder
 
@@ -151,7 +137,8 @@ class SequenceFolder:
         """Put runs that wait behind those that there are; `save` writes them down."""
         for number, run in enumerate(planned, start=len(self.runs) + 1):
             name = f"{number:03d}_{safe_name(run.group)}_seed{run.seed}"
-            self.runs.append(RunState(name, run.group, run.seed, run.flags))
+            state = {"name": name, "group": run.group, "seed": run.seed, "flags": run.flags}
+            self.runs.append(checked(RunState, state, shown_text(self.name)))
 
     def grow(self, plan: Plan, where: str) -> None:
         """Add the groups and seeds that the file of this sequence has got since it was begun.
@@ -168,13 +155,11 @@ class SequenceFolder:
             raise ConfigError(f"{where} is {shown(plan.name)}, expected {shown(self.name)}.")
         for run in plan.runs:
             there = begun.get((run.group, run.seed))
-            as_saved = json.loads(json.dumps(run.flags))
-            if there is not None and there.flags != as_saved:
-                changed = sorted(
-                    name
-                    for name in {*there.flags, *as_saved}
-                    if there.flags.get(name) != as_saved.get(name)
-                )
+            if there is None:
+                continue
+            old, new = there.flags, json.loads(json.dumps(run.flags))
+            changed = [x for x in sorted({*old, *new}) if old.get(x) != new.get(x)]
+            if changed:
                 raise ConfigError(
                     f"{where}: {there.name} was begun with another {', '.join(changed)}. Give what "
                     "is changed a name of its own, or begin a new sequence."
@@ -203,13 +188,13 @@ class SequenceFolder:
             "name": self.name,
             "at_once": self.at_once,
             "arguments": keepable(self.arguments),
-            "runs": [asdict(run) for run in self.runs],
+            "runs": [run.model_dump() for run in self.runs],
         }
         write_json(self.path / STATE_FILE, data)
 
     def update(self, index: int, **changes: Any) -> RunState:
         """Change the state of one run, on disk too."""
-        self.runs[index] = replace(self.runs[index], **changes)
+        self.runs[index] = self.runs[index].model_copy(update=changes)
         self.save()
         return self.runs[index]
 

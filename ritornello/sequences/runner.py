@@ -15,7 +15,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -188,7 +187,7 @@ class _Attempt:
             return self._finish(status="stopped" if interrupts.stop else "waiting")
         else:
             state = f"waiting: {self._lock.holder()} of an earlier multi_train.py is at"
-            run = replace(run, status=state)
+            run = run.model_copy(update={"status": state})
         return self._goes_on(run)
 
     def _goes_on(self, run: RunState) -> bool:

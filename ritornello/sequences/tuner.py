@@ -144,12 +144,9 @@ class Search(Form):
 
         A run that ended before is taken to have stayed where it was.
         """
-        if self.objective == "return":
-            return float(np.interp(steps, curve.agent_steps, curve.mean_return))
-        inside = (curve.agent_steps > 0) & (curve.agent_steps < steps)
-        at = np.concatenate([[0.0], curve.agent_steps[inside], [steps]])
-        returns = np.interp(at, curve.agent_steps, curve.mean_return)
-        return float(np.sum(np.diff(at) * (returns[1:] + returns[:-1]) / 2) / steps)
+        if self.objective == "area":
+            return curve.area(steps)
+        return float(np.interp(steps, curve.agent_steps, curve.mean_return))
 
 
 def load_search(path: Path) -> Search:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ritornello.analysis.area import area, areas_by_game, areas_markdown, difference
+from ritornello.analysis.area import areas_by_game, areas_markdown, difference
 from ritornello.analysis.compare import main
 from ritornello.analysis.runs import find_runs
 from ritornello.core.errors import ConfigError
@@ -49,7 +49,7 @@ def test_the_area_is_the_sum_over_single_steps(
 ) -> None:
     points = list(zip(sorted(steps), returns, strict=False))
     to_steps = data.draw(st.integers(1, int(points[-1][0])))
-    assert area(curve_of(points), to_steps) == pytest.approx(
+    assert curve_of(points).area(to_steps) == pytest.approx(
         area_step_by_step(points, to_steps), abs=1e-9
     )
 
