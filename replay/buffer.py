@@ -96,11 +96,6 @@ class Buffer:
           score_stride: score every n-th row of an item.
           task: number of the only game whose unrolls the buffer holds; None: all games.
         """
-        if capacity < 1 or not 1 <= min_size <= capacity:
-            raise ConfigError(
-                f"replay buffer {name} has capacity {capacity} and min_size {min_size}, "
-                "expected 1 <= min_size <= capacity."
-            )
         self.name = name
         self.capacity = capacity
         self.sampler = sampler
@@ -108,43 +103,25 @@ class Buffer:
         self.min_size = min_size
         self.score_stride = score_stride
         self.task = task
+        # A queue, the source of online data: an item is drawn once and then gone.
+        self.consumes = sampler.consumes
+        # Each item is drawn in turn a number of times, and then gone.
+        self.takes_turns = sampler.takes_turns
+        # It makes the workers wait while it is full, instead of dropping an item.
+        self.sets_the_pace = sampler.sets_the_pace()
+        examination = remover.examination
+        # It may need the present model's outputs for its items,
+        self.needs_evaluation = sampler.scores or examination is not None
+        # and those of the policy that made them, which unrolls must then carry.
+        self.needs_stored_features = sampler.needs_stored_features or (
+            examination is not None and examination.distance.needs_stored_features
+        )
+        # It needs the errors that updates find in its items.
+        self.uses_priorities = sampler.uses_priorities
         self._table = EntryTable(with_priorities=sampler.uses_priorities)
         self.counts = Counts()
         # The games' parts of one buffer are examined in turn, not all for the same batch.
         self._batches_unexamined = task or 0
-
-    @property
-    def consumes(self) -> bool:
-        """Whether an item is drawn once and then gone: a queue, the source of online data."""
-        return self.sampler.consumes
-
-    @property
-    def takes_turns(self) -> bool:
-        """Whether each item is drawn in turn a number of times, and then gone."""
-        return self.sampler.takes_turns
-
-    @property
-    def sets_the_pace(self) -> bool:
-        """Whether it makes the workers wait while it is full, instead of dropping an item."""
-        return self.sampler.sets_the_pace()
-
-    @property
-    def needs_evaluation(self) -> bool:
-        """Whether it ever needs the present model's outputs for its items."""
-        return self.sampler.scores or self.remover.examination is not None
-
-    @property
-    def uses_priorities(self) -> bool:
-        """Whether it needs the errors that updates find in its items."""
-        return self._table.priorities is not None
-
-    @property
-    def needs_stored_features(self) -> bool:
-        """Whether unrolls must carry the features of the policy that made them."""
-        examination = self.remover.examination
-        return self.sampler.needs_stored_features or (
-            examination is not None and examination.distance.needs_stored_features
-        )
 
     def __len__(self) -> int:
         return len(self._table)

@@ -10,21 +10,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ritornello.core.errors import Closed, ConfigError
+from ritornello.core.errors import Closed
 
 T = TypeVar("T")
 
 JOIN_TIMEOUT_S = 30.0  # a produce() that takes longer than this to return is stuck
+WAITS_TOO_MUCH, WAITS_HARDLY = 0.02, 0.005  # shares of the time, of which fresher data are worth
 
 
 class BatchCache(Generic[T]):
     """A bounded read-ahead of what `produce` returns. Thread-safe.
 
     At most `depth` batches are ready or in the making, so no batch is older than `depth` updates
-    when it is used. Depth 0 has no threads: `get` calls `produce` itself (the serial twin).
+    when it is used. Depth 0 has no threads: `get` calls `produce` itself.
     """
 
     def __init__(
@@ -40,12 +40,8 @@ class BatchCache(Generic[T]):
           threads: how many make batches, if depth is not 0.
           name: of the threads, in messages.
         """
-        if depth < 0 or threads < 1:
-            raise ConfigError(
-                f"cache has depth {depth} and {threads} threads, expected at least 0 and 1."
-            )
         self._produce = produce
-        self._depth = depth
+        self.depth = depth
         self._lock = threading.Lock()
         self._ready_or_failed = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
@@ -106,24 +102,13 @@ class BatchCache(Generic[T]):
         return batch
 
     def set_depth(self, depth: int) -> None:
-        """Change the depth; batches that are ready stay so even if they are now too many.
+        """Change the depth, at least 1 of a cache that was built with threads.
 
-        Raises:
-          ConfigError: for 0, or if the cache was built without threads.
+        Batches that are ready stay so even if they are now too many.
         """
-        if depth < 1 or not self._threads:
-            raise ConfigError(
-                f"depth {depth} asked of a cache of depth {self._depth}: whether there are threads "
-                "is decided once, when the cache is built."
-            )
         with self._lock:
-            self._depth = depth
+            self.depth = depth
             self._room.notify_all()
-
-    @property
-    def depth(self) -> int:
-        """Batches ready or in the making, at most."""
-        return self._depth
 
     def stats(self) -> dict[str, float]:
         """Return metrics over the time since the last call (or since the start).
@@ -135,7 +120,7 @@ class BatchCache(Generic[T]):
         with self._lock:
             now = time.monotonic()
             figures = self._stats.figures(now)
-            figures["cache/depth"] = float(self._depth)
+            figures["cache/depth"] = float(self.depth)
             self._stats = _Stats(now, self._stats.waits)
             return figures
 
@@ -179,7 +164,7 @@ class BatchCache(Generic[T]):
         """Wait until another batch may be made; False when it is time to end."""
         with self._lock:
             while not (self._closed or self._error):
-                if len(self._ready) + self._in_the_making < self._depth:
+                if len(self._ready) + self._in_the_making < self.depth:
                     self._in_the_making += 1
                     return True
                 self._room.wait()
@@ -216,45 +201,27 @@ class _Stats:
         return figures
 
 
-@dataclass(frozen=True)
-class AdaptiveDepth:
-    """Decides how deep the cache should be: as shallow as keeps the learner busy.
+def next_depth(
+    depth: int, wait_fraction: float, fill: float, age: float, *, max_depth: int, max_age: float
+) -> int:
+    """Return how deep a cache should be from now on: as shallow as keeps the learner busy.
 
     Depth evens out batches that take longer than others; its price is that each batch gets older.
+
+    Args:
+      depth: the present one; the result is at most one step from it.
+      wait_fraction: share of the time the learner waited for batches.
+      fill: mean number of batches that were ready when the learner asked.
+      age: of new data when it is learned from, in updates.
+      max_depth: the deepest.
+      max_age: in updates, beyond which the cache gets shallower in any case.
     """
-
-    max_depth: int
-    min_depth: int = 1
-    max_age_updates: float | None = None  # of new data; None: only the waiting decides
-    waits_too_much: float = 0.02  # share of time; below 2 % nothing is worth fresher data
-    waits_hardly: float = 0.005
-
-    def __post_init__(self) -> None:
-        """Reject an empty range."""
-        if not 1 <= self.min_depth <= self.max_depth:
-            raise ConfigError(
-                f"cache depth bounds are {self.min_depth} to {self.max_depth}, "
-                "expected 1 <= min_depth <= max_depth."
-            )
-
-    def next_depth(
-        self, depth: int, wait_fraction: float, fill: float, mean_age_updates: float
-    ) -> int:
-        """Return the depth to use from now on, at most one step from `depth`.
-
-        Args:
-          depth: present depth.
-          wait_fraction: share of the time the learner waited for batches.
-          fill: mean number of batches that were ready when the learner asked.
-          mean_age_updates: of new data when it is learned from.
-        """
-        if self.max_age_updates is not None and mean_age_updates > self.max_age_updates:
-            change = -1
-        elif wait_fraction > self.waits_too_much and fill > 0.1 * depth:
-            # A cache that is always empty would stay so at any depth: production is too slow.
-            change = 1
-        elif wait_fraction < self.waits_hardly and fill > 0.75 * depth:
-            change = -1
-        else:
-            change = 0
-        return min(self.max_depth, max(self.min_depth, depth + change))
+    change = 0
+    if age > max_age:
+        change = -1
+    elif wait_fraction > WAITS_TOO_MUCH and fill > 0.1 * depth:
+        # A cache that is always empty would stay so at any depth: production is too slow.
+        change = 1
+    elif wait_fraction < WAITS_HARDLY and fill > 0.75 * depth:
+        change = -1
+    return min(max_depth, max(1, depth + change))

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ritornello.core.errors import ConfigError
 from ritornello.core.saved_state import expect, items, number
 
 NO_PACE = {"pace": [0, 0], "draws_per_unroll": None}  # the state where a queue sets it
@@ -21,13 +20,7 @@ class Pace:
     """
 
     def __init__(self, draws_per_unroll: float, batch_size: int) -> None:
-        """Start balanced.
-
-        Raises:
-          ConfigError: unless `draws_per_unroll` is positive.
-        """
-        if not draws_per_unroll > 0:
-            raise ConfigError(f"max_draws_per_unroll is {draws_per_unroll}, expected more than 0.")
+        """Start balanced; `draws_per_unroll` is above 0."""
         self.draws_per_unroll = draws_per_unroll
         self.batch_size = batch_size
         self.slack = max(float(batch_size), draws_per_unroll)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ritornello.core.errors import ShapeError
 from ritornello.core.saved_state import array, expect, number
 from ritornello.replay.distance import Floats
 from ritornello.replay.sum_tree import Masses, Positions, SumTree
@@ -29,14 +28,6 @@ class Outcome:
 
     errors: Floats  # [n, T] |target - value|, in the units in which values are learned
     learned: NDArray[np.bool_]  # [n, T] whether the step was learned from; elsewhere errors mean 0
-
-    def __post_init__(self) -> None:
-        """Raise ShapeError unless both are [n, T]."""
-        if self.errors.ndim != 2 or self.errors.shape != self.learned.shape:
-            raise ShapeError(
-                f"an outcome has errors of shape {self.errors.shape} and learned of shape "
-                f"{self.learned.shape}, expected [unrolls, steps] twice."
-            )
 
 
 class Priorities:

@@ -73,18 +73,10 @@ class Quotas:
         """Start with nothing carried.
 
         Args:
-          ratios: share of each buffer in a batch; the sum is 1.
-          batch_size: B, number of draws per batch.
+          ratios: share of each buffer in a batch, above 0; the sum is 1.
+          batch_size: B >= 1, number of draws per batch.
           consumes: which buffers are queues; unless it is given, no share can be changed.
-
-        Raises:
-          ConfigError: if the ratios are not positive and of sum 1, or the batch is empty.
         """
-        if sum(ratios) != 1 or any(ratio <= 0 for ratio in ratios):
-            shown = " + ".join(str(ratio) for ratio in ratios)
-            raise ConfigError(f"ratios are {shown} = {sum(ratios)}, expected positive, of sum 1.")
-        if batch_size < 1:
-            raise ConfigError(f"batch_size is {batch_size}, expected at least 1.")
         self.batch_size = batch_size
         self._ratios, self._consumes = tuple(ratios), tuple(consumes) or (False,) * len(ratios)
         self._share: Fraction | None = None  # of replay, where somebody has changed it

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from ritornello.core.errors import ConfigError
 from ritornello.replay.distance import Distance, Evidence, Floats
 from ritornello.replay.entry_table import EntryTable
 
@@ -108,11 +107,6 @@ class FarthestFeatures(Remover):
           elite_batch_size: random items to compare, and to examine.
           score_period: number of batches between two examinations.
         """
-        if elite_batch_size < 1 or score_period < 1:
-            raise ConfigError(
-                f"elite_batch_size is {elite_batch_size} and score_period {score_period}, "
-                "expected at least 1."
-            )
         self.count = elite_batch_size
         self.examination = Examination(distance or Distance(), elite_batch_size, score_period)
 

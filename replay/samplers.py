@@ -122,20 +122,17 @@ class Annealed(Sampler):
         ),
     }
 
-    def __init__(self, initial_lambda: float = 6.0, alfa: float = 1.0) -> None:
+    def __init__(
+        self, lambda_batch_multiplier: float = 6.0, alfa_annealing_factor: float = 1.0
+    ) -> None:
         """Build the sampler.
 
         Args:
-          initial_lambda: candidates per draw at the start of training, at least 1.
-          alfa: share of training over which lambda falls to 1; may exceed 1.
+          lambda_batch_multiplier: candidates per draw at the start of training, at least 1.
+          alfa_annealing_factor: share of training over which lambda falls to 1; may exceed 1.
         """
-        self.initial_lambda = initial_lambda
-        self.alfa = alfa
-
-    @classmethod
-    def from_keys(cls, values: Mapping[str, Any]) -> Sampler:
-        """Build the sampler of a buffer."""
-        return cls(values["lambda_batch_multiplier"], values["alfa_annealing_factor"])
+        self.initial_lambda = lambda_batch_multiplier
+        self.alfa = alfa_annealing_factor
 
     def current_lambda(self, progress: float) -> float:
         """Return the multiplier in force after this share of training."""
@@ -204,8 +201,6 @@ class _Scored(Annealed):
         super().__init__(initial_lambda, alfa)
         default = self.keys["elite_sampling_strategy"].default
         self.strategy = default if strategy is None else strategy
-        if self.strategy not in STRATEGIES:
-            raise ConfigError(f"elite_sampling_strategy is {strategy}, expected 1, 2, 3 or 4.")
         self.distance = distance or Distance()
         reads_stored = self.distance.needs_stored_features
         if self.needs_queries and not reads_stored:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ritornello.core.errors import ConfigError, ShapeError
+from ritornello.core.errors import ConfigError
 from ritornello.core.unroll import Record, UnrollSchema
 from ritornello.replay.buffer import Buffer
 from ritornello.replay.distance import Evidence, Floats
@@ -27,23 +27,10 @@ class Evaluation:
     queries: Floats | None = None  # [Q, F] float32, features of the queries, if there were any
 
 
-class Evaluate(Protocol):
-    """Evaluates stored unrolls under the present weights, the same ones for all of a call.
-
-    Called without any lock, maybe by several cache threads at once.
-    """
-
-    def __call__(
-        self, records: Sequence[Record], rows: Rows, queries: Sequence[Record] = ()
-    ) -> Evaluation:
-        """Return what the model says of some rows.
-
-        Args:
-          records: n records, of which all of `rows` are wanted.
-          rows: [R] indices of rows, ascending.
-          queries: Q records, of which only the features of the last of `rows` are wanted.
-        """
-        ...
+# Evaluates stored unrolls under the present weights, the same ones for all of a call:
+# (n records, [R] rows of each, Q records of which the features of the last row are wanted). Called
+# without any lock, maybe by several cache threads at once (agent/learning/scorer.py).
+Evaluate: TypeAlias = Callable[[Sequence[Record], Rows, Sequence[Record]], Evaluation]
 
 
 @dataclass(frozen=True)
@@ -164,7 +151,6 @@ def gather_evidence(
     records = [read(item) for item in items.values()]
     newest = {item.id: item for job in jobs for item in job.newest if item.id not in items}
     now = context.evaluate(records, rows, [read(item) for item in newest.values()])
-    _check(now, len(records), len(rows), len(newest))
     place = {item_id: index for index, item_id in enumerate(items)}
     # The last scored row is the last row, so a newest unroll that is also an item has its query.
     present = {item_id: now.features[index, -1] for item_id, index in place.items()}
@@ -190,19 +176,3 @@ def gather_evidence(
         )
 
     return [about(job) if job.items else None for job in jobs]
-
-
-def _check(evaluation: Evaluation, count: int, rows: int, queries: int) -> None:
-    for name in ("features", "params"):
-        got = getattr(evaluation, name).shape
-        if got[:2] != (count, rows) or len(got) != 3:
-            raise ShapeError(
-                f"SampleContext.evaluate returned {name} of shape {got}, "
-                f"expected ({count}, {rows}, ...) = [records, rows, width]."
-            )
-    answered = 0 if evaluation.queries is None else len(evaluation.queries)
-    if answered != queries:
-        raise ShapeError(
-            f"SampleContext.evaluate returned the features of {answered} queries, "
-            f"expected {queries}."
-        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,12 +26,10 @@ from ritornello.core.saved_state import StateError, item, items, restoring, with
 from ritornello.core.unroll import Record
 from ritornello.replay.manager import ReplayManager
 from ritornello.replay.priorities import Outcome
-from ritornello.replay.scoring import Evaluation, SampleContext
+from ritornello.replay.scoring import Evaluate, SampleContext
 from ritornello.transport.channel import WorkerStats
 
 log = logging.getLogger(__name__)
-
-Evaluate = Callable[..., Evaluation]  # see agent/learning/scorer.py
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,12 @@ from collections.abc import Mapping
 from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.worker_pool import UnrollBlock, WorkerPool
-from ritornello.agent.run.experience import Evaluate, Experience, WorkerReport
+from ritornello.agent.run.experience import Experience, WorkerReport
 from ritornello.core.errors import Closed
 from ritornello.core.project import PACKAGE
-from ritornello.replay.cache import AdaptiveDepth, BatchCache
+from ritornello.replay.cache import BatchCache, next_depth
 from ritornello.replay.manager import ReplayManager
+from ritornello.replay.scoring import Evaluate
 
 POLL_S = 0.2  # how often waiting threads look whether the run is over
 JOIN_S = 30.0  # the ingest thread looks up every POLL_S; beyond this it hangs
@@ -64,11 +65,6 @@ class Threaded(Experience):
         super().__init__(pool, replay, feed, evaluate)
         self._cache_depth = cache_depth
         self._cache_threads = cache_threads
-        self._adapts = (
-            AdaptiveDepth(MAX_CACHE_DEPTH, max_age_updates=MAX_NEW_AGE_UPDATES)
-            if cache_depth is None
-            else None
-        )
         self._inbox: deque[WorkerReport] = (
             deque()
         )  # filled by the ingest thread, emptied by the main one
@@ -113,13 +109,15 @@ class Threaded(Experience):
 
     def adapt(self, values: Mapping[str, float]) -> None:
         """Set how many batches are made ahead, by how long the learner waited for them."""
-        if self._adapts is None or self._cache is None:
+        if self._cache_depth is not None or self._cache is None:
             return
-        depth = self._adapts.next_depth(
+        depth = next_depth(
             self._cache.depth,
             values.get("cache/wait_fraction", 0.0),
             values.get("cache/fill", 0.0),
             values.get("lag/mean_updates", 0.0),
+            max_depth=MAX_CACHE_DEPTH,
+            max_age=MAX_NEW_AGE_UPDATES,
         )
         self._cache.set_depth(depth)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from scipy.stats import chisquare
 
-from ritornello.core.errors import CheckpointError, ConfigError, Full
+from ritornello.core.errors import CheckpointError, Full
 from ritornello.replay.buffer import Buffer
 from ritornello.replay.distance import Evidence
 from ritornello.replay.prioritised import Prioritised
@@ -179,39 +179,6 @@ def test_elite_proposes_lambda_times_as_many_different_items_and_keeps_the_neare
     assert len(ids) == len(set(ids)) == 30
     chosen = buffer.choose(proposal, evidence_by_id(proposal)).items
     assert [item.id for item in chosen] == sorted(ids)[:5]
-
-
-def test_elite_prefers_what_was_drawn_least():
-    rng = np.random.default_rng(0)
-    buffer = elite_buffer(6, initial_lambda=6, strategy=3)
-    fill(buffer, 6)
-    rounds = []
-    for _ in range(3):
-        proposal = buffer.propose(2, 0.0, rng)
-        chosen = buffer.choose(proposal, evidence_by_id(proposal)).items
-        buffer.commit(chosen)
-        rounds.append(sorted(item.id for item in chosen))
-    assert rounds == [[0, 1], [2, 3], [4, 5]]
-
-
-@pytest.mark.parametrize("size", [1, 3, 5, 6, 9])
-def test_elite_gives_exactly_n_however_few_items_there_are(size):
-    rng = np.random.default_rng(0)
-    buffer = elite_buffer(10, initial_lambda=1.5)
-    fill(buffer, size)
-    for progress in np.linspace(0, 1, 21):
-        proposal = buffer.propose(5, progress, rng)
-        chosen = buffer.choose(proposal, evidence_by_id(proposal)).items
-        assert len(chosen) == 5
-        assert len({item.id for item in chosen}) == min(5, size) or size < 5
-
-
-def test_a_choice_without_evidence_is_refused():
-    rng = np.random.default_rng(0)
-    buffer = elite_buffer(10)
-    fill(buffer, 10)
-    with pytest.raises(ConfigError, match="evaluates"):
-        buffer.choose(buffer.propose(1, 0.0, rng), None)
 
 
 def test_contents_that_do_not_fit_are_refused():

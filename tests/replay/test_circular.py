@@ -148,16 +148,6 @@ def test_every_unroll_is_used_exactly_so_often(batches, uses):
     assert all(new[i] for i in through)
 
 
-@pytest.mark.parametrize("other", [queue(2, 0.5), standard(20, 0.5)])
-def test_beside_another_buffer_both_go_on(other):
-    manager = make_manager([circular(6, 0.5, uses=2), other], 4)
-    seq = batches = 0
-    for _ in range(400):
-        seq += manager.insert(make_record(seq), 0, timeout_s=0)
-        batches += manager.sample(context(), timeout_s=0) is not None
-    assert batches > 40
-
-
 # --- configs -------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ritornello.core import spec as specs
-from ritornello.core.errors import ConfigError, ShapeError
+from ritornello.core.errors import ShapeError
 from ritornello.core.spec import CHOICE, ActionPart, ActionSpec
 from ritornello.replay.distance import (
     NAMES,
@@ -108,17 +108,6 @@ def test_policy_kl_reads_policies_and_needs_no_features():
     given_evidence = Evidence(np.zeros((1, 1, 9)), params_now, None, params_then, None)
     assert Distance("policy_kl").drift(given_evidence)[0] == pytest.approx(0.1308, abs=1e-4)
     assert not Distance("policy_kl").needs_stored_features
-
-
-def test_what_cannot_be_compared_is_refused():
-    with pytest.raises(ConfigError, match="stored features"):
-        Distance("ln_norm").drift(evidence(np.zeros((1, 1, 1))))
-    with pytest.raises(ConfigError, match="present states"):
-        Distance("ln_norm").to_nearest(evidence(np.zeros((1, 1, 1))))
-    with pytest.raises(ConfigError, match="policies"):
-        Distance("policy_kl").pairwise(np.zeros((1, 1)), np.zeros((1, 1)))
-    with pytest.raises(ConfigError, match="euclid"):
-        Distance("euclid")
 
 
 TUPLE = ActionSpec((ActionPart(CHOICE, 3), ActionPart(specs.NUMBERS, 2), ActionPart(CHOICE, 2)))

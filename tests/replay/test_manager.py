@@ -6,7 +6,7 @@ import pytest
 from ritornello.agent.run.experience import Experience
 from ritornello.core.errors import CheckpointError, Closed, ConfigError, ShapeError
 from ritornello.replay.manager import ReplayManager
-from ritornello.replay.scoring import Evaluation, SampleContext, scored_rows
+from ritornello.replay.scoring import Evaluation, scored_rows
 from tests.replay.builders import (
     ALL_KINDS,
     SCHEMA,
@@ -17,7 +17,6 @@ from tests.replay.builders import (
     evaluate_as_stored,
     make_manager,
     make_record,
-    queries_of,
     queue,
     seq_of,
     standard,
@@ -58,20 +57,6 @@ def test_an_unroll_is_stored_once_for_all_buffers():
     assert manager.stats()["replay/memory_mb"] == pytest.approx(SCHEMA.nbytes / 1e6)
 
 
-def test_a_queue_smaller_than_its_quota_collects_and_a_timeout_loses_nothing():
-    manager = make_manager([queue(2)], 5)
-    insert(manager, 0, 1)
-    assert not manager.insert(make_record(2), 0, timeout_s=0)  # full
-    assert sample_seqs(manager) is None  # but takes 0 and 1
-    insert(manager, 2, 3)
-    assert manager.missing() == "queue has 4 of 5 unrolls"
-    assert not manager.can_sample()
-    assert sample_seqs(manager) is None
-    insert(manager, 4)
-    assert manager.can_sample()
-    assert sample_seqs(manager) == [0, 1, 2, 3, 4]
-
-
 def test_in_warm_up_a_full_queue_drops_its_oldest_so_that_the_others_can_fill():
     manager = make_manager([queue(2, 0.5), standard(10, 0.5)], 4, fill_in_factor=0.8)
     insert(manager, *range(7))
@@ -83,17 +68,6 @@ def test_in_warm_up_a_full_queue_drops_its_oldest_so_that_the_others_can_fill():
     assert sample_seqs(manager)[:2] == [6, 7]
     stats = manager.stats()
     assert (stats["replay/queue/dropped"], stats["replay/queue/dropped_while_filling"]) == (0, 6)
-
-
-def test_what_goes_while_the_others_fill_is_told_apart_from_what_is_dropped_later():
-    manager = make_manager(
-        [queue(2, 0.5), standard(10, 0.5)], 4, fill_in_factor=0.5, discarding_strategy="keep_oldest"
-    )
-    insert(manager, *range(5))  # 2, 3 and 4 do not get into the queue
-    insert(manager, 5, 6)  # nor do these, and now nobody needs them to fill up
-    stats = manager.stats()
-    assert (stats["replay/queue/dropped"], stats["replay/queue/dropped_while_filling"]) == (2, 3)
-    assert "replay/standard/dropped_while_filling" not in stats
 
 
 @pytest.mark.parametrize(
@@ -149,19 +123,6 @@ def test_a_run_goes_on_with_the_changed_share_draw_by_draw():
     untouched = make()
     untouched.load_state_dict({**state, "mixer": {**state["mixer"], "share": None}})
     assert [sample_seqs(untouched) for _ in range(8)] != after, "the wrong way, for contrast"
-
-
-def test_without_a_queue_the_pace_holds_both_sides():
-    manager = make_manager([standard(50)], 4, max_draws_per_unroll=2)
-    done, inserted = 0, 0
-    for _ in range(100):
-        while manager.sample(context(), 0):
-            done += 4
-        inserted += manager.insert(make_record(inserted), 0, timeout_s=0)
-    assert done / inserted == pytest.approx(2, abs=0.1)
-    while manager.insert(make_record(inserted), 0, timeout_s=0):
-        inserted += 1
-    assert inserted - done / 2 <= 3
 
 
 def test_everything_that_does_not_fit_together_is_refused():
@@ -255,16 +216,6 @@ def test_attentive_draws_what_is_near_the_newest_unrolls_of_the_environments():
     assert calls == [(40, [0, 1, 2, 3], 0)]
 
 
-def test_the_present_states_are_those_of_the_environments_heard_of_last():
-    manager = make_manager([queue(90, 0.5), attentive(90, 0.5)], 4)
-    for seq, env_id in enumerate([*range(32), 0, 32]):
-        insert(manager, seq, env_id=env_id)
-    queries = queries_of(manager.buffers[1])
-    sample_seqs(manager)
-    # Environment 0 was heard of again (unroll 32), so it is environment 1 that made way for 32.
-    assert queries == [*range(2, 32), 32, 33]
-
-
 def test_elite_insertion_drops_what_the_model_sees_differently_now():
     manager = make_manager(
         [queue(1, 0.5), standard(10, 0.5, insert_strategy="elite_insertion")],
@@ -279,22 +230,6 @@ def test_elite_insertion_drops_what_the_model_sees_differently_now():
     insert(manager, 11)
     held = manager.state_dict(contents=True)["contents"]["buffers"][1]["ids"]
     assert sorted(held) == [1, 2, 3, 4, 5, 6, 7, 8, 10, 11]
-
-
-def test_scoring_without_a_model_or_with_a_wrong_one_is_refused():
-    manager = make_manager([queue(40, 0.5), elite(40, 0.5)], 4)
-    insert(manager, *range(20))
-    with pytest.raises(ConfigError, match="SampleContext.evaluate"):
-        manager.sample(SampleContext(0, 0.0, None), 0)
-    with pytest.raises(ShapeError, match=r"expected \(12, 4, ...\)"):
-        manager.sample(
-            context(
-                evaluate=lambda records, rows, queries: Evaluation(
-                    np.zeros((1, 4, 2)), np.zeros((1,))
-                )
-            ),
-            0,
-        )
 
 
 # --- figures, closing, checkpoints --------------------------------------------------------------
@@ -372,37 +307,6 @@ def test_a_state_of_other_buffers_or_another_schema_is_refused():
         make_manager([queue(8, 0.5), standard(8, 0.5)], 4).load_state_dict(state)
     with pytest.raises(CheckpointError, match="without replay contents"):
         make_manager([queue(8)], 4, schema=SCHEMA_WITHOUT_FEATURES).load_state_dict(state)
-
-
-def test_a_state_with_another_batch_size_is_taken_over_with_fresh_quotas():
-    manager = make_manager([queue(2, 0.5), standard(8, 0.5)], 8)
-    insert(manager, 0, 1)
-    assert sample_seqs(manager) is None  # two of four are collected
-    resumed = make_manager([queue(2, 0.5), standard(8, 0.5)], 2)
-    resumed.load_state_dict(manager.state_dict(contents=True))
-    assert [sample_seqs(resumed)[0] for _ in range(2)] == [0, 1]
-
-
-def test_a_discarded_unroll_is_not_drawn_again_from_anywhere():
-    manager = make_manager([queue(6, 0.5), standard(8, 0.25), attentive(8, 0.25)], 4)
-    insert(manager, *range(6))
-    assert sample_seqs(manager)[:2] == [0, 1]
-    manager.discard([0, 3, 5, 99])  # one that was drawn already, two of the queue, an unknown one
-    drawn = []
-    for seq in range(6, 30, 2):
-        insert(manager, seq, seq + 1)
-        drawn += sample_seqs(manager)
-    assert not {0, 3, 5} & set(drawn)
-    assert {2, 4, 6, 7} <= set(drawn)
-
-
-def test_a_buffer_keeps_what_it_must_hold_for_anything_to_be_drawn():
-    manager = make_manager([queue(4, 0.5), standard(8, 0.5)], 2, fill_in_factor=0.5)
-    insert(manager, *range(4))
-    manager.discard([0, 1])
-    assert manager.can_sample()
-    assert [item.id for item in manager.buffers[1].items] == [0, 1, 2, 3]
-    assert [item.id for item in manager.buffers[0].items] == [2, 3]
 
 
 def test_contents_that_do_not_fit_cost_the_contents_and_not_the_counters(caplog):

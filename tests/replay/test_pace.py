@@ -2,7 +2,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ritornello.core.errors import ConfigError
 from ritornello.replay.pace import Pace
 
 
@@ -39,18 +38,3 @@ def test_a_resumed_run_with_another_rate_holds_neither_side_up(before):
     assert same.state_dict() == old.state_dict()
     new.load_state_dict({"pace": [7, 9]})  # an older state does not say its rate
     assert (new.unrolls, new.draws) == (7, 9)
-
-
-def test_draws_per_unroll_settle_at_the_given_number():
-    pace = Pace(4.0, 16)
-    while pace.unrolls < 400:
-        if pace.allows_batch():
-            pace.draws += 16
-        else:
-            pace.unrolls += 1
-    assert pace.draws / pace.unrolls == pytest.approx(4, rel=0.02)
-
-
-def test_a_rate_that_is_not_positive_is_refused():
-    with pytest.raises(ConfigError, match="max_draws_per_unroll"):
-        Pace(0.0, 16)

@@ -69,11 +69,6 @@ def test_ratios_become_exact_fractions_of_sum_one(given_ratios, exact):
     assert exact is None or ratios == exact
 
 
-def test_a_wrong_sum_is_refused_with_the_shares():
-    with pytest.raises(ConfigError, match=r"sums to 0\.9, must be 1: queue 0\.5, standard 0\.4"):
-        parse_replay_parameters([queue(1, 0.5), standard(9, 0.4)])
-
-
 def test_each_kind_is_its_sampler_and_remover():
     makers = [queue, standard, attentive, elite, prioritised, least_drawn, circular]
     kinds = [make(4, ratio) for make, ratio in zip(makers, [0.4] + [0.1] * 6, strict=True)]
@@ -88,16 +83,6 @@ def test_each_kind_is_its_sampler_and_remover():
     drawn_by_priority = buffers[4].sampler
     assert drawn_by_priority.alpha == 0.6
     assert (drawn_by_priority.initial_beta, drawn_by_priority.eta) == (0.4, 0.9)
-
-
-def test_the_keys_of_a_kind_reach_its_sampler():
-    given_buffers = [
-        prioritised(4, 0.5, alpha=1, beta=0, eta=0.25),
-        least_drawn(4, 0.5, lambda_batch_multiplier=2, alfa_annealing_factor=3),
-    ]
-    one, other = make_buffers(parse_replay_parameters(given_buffers), 0)
-    assert (one.sampler.alpha, one.sampler.initial_beta, one.sampler.eta) == (1.0, 0.0, 0.25)
-    assert (other.sampler.initial_lambda, other.sampler.alfa) == (2.0, 3.0)
 
 
 def test_every_kind_can_drop_by_every_rule():

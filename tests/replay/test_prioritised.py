@@ -11,7 +11,7 @@ from ritornello.replay.prioritised import SMALLEST_ERROR, Prioritised
 from ritornello.replay.removers import Oldest
 from ritornello.replay.sampler import Candidates, Sampler
 from tests.reference.prioritised_loops import importance_weights, unroll_priority
-from tests.replay.builders import fill, make_item, priorities_of
+from tests.replay.builders import fill, priorities_of
 
 
 def buffer_of(priorities, *, capacity=None, **options):
@@ -84,28 +84,6 @@ def test_the_priority_of_an_unroll_equals_the_plain_loop(errors, learned, alpha,
     outcome = Outcome(np.array([errors, errors[::-1]]), np.array([mask, mask[::-1]]))
     sampler = Prioritised(alpha=alpha, eta=eta)
     assert sampler.priorities(outcome) == pytest.approx([expected] * 2, rel=1e-9)
-
-
-def test_a_new_item_has_the_highest_priority_ever_given():
-    buffer, rng = buffer_of([0.5, 7.0, 0.1], capacity=4), np.random.default_rng(0)
-    buffer.insert(make_item(3), rng)
-    assert priorities_of(buffer) == {0: 0.5, 1: 7.0, 2: 0.1, 3: 7.0}
-    buffer.reprioritise([1, 3], np.array([0.2, 0.3]))
-    buffer.insert(make_item(4), rng)  # 0 goes; 7 was once given, though nothing has it any more
-    assert priorities_of(buffer) == {1: 0.2, 2: 0.1, 3: 0.3, 4: 7.0}
-
-
-def test_updates_of_items_that_were_evicted_meanwhile_are_ignored():
-    buffer, rng = buffer_of([1.0, 2.0]), np.random.default_rng(0)
-    drawn = [item.id for item in buffer.propose(5, 0.0, rng).items]
-    buffer.insert(make_item(2), rng)
-    before = priorities_of(buffer)
-    assert 0 not in before
-    buffer.reprioritise([0, 0, 99], np.array([50.0, 60.0, 70.0]))
-    assert priorities_of(buffer) == before
-    buffer.insert(make_item(3), rng)
-    assert priorities_of(buffer)[3] == 2.0  # nor have they become the highest
-    assert set(drawn) <= {0, 1}
 
 
 def test_contents_that_were_saved_without_priorities_are_taken_for_new():

@@ -15,14 +15,6 @@ def ratios_of(parts):
 PARTS = st.lists(st.integers(1, 100), min_size=1, max_size=6)
 
 
-@given(PARTS, st.integers(1, 512))
-def test_quotas_fill_the_batch_and_stay_within_one_of_the_ratio(parts, batch_size):
-    ratios = ratios_of(parts)
-    got = Quotas(ratios, batch_size).next()
-    assert sum(got) == batch_size
-    assert all(abs(n - r * batch_size) < 1 for n, r in zip(got, ratios, strict=True))
-
-
 @given(PARTS, st.integers(1, 64), st.integers(1, 60))
 def test_quotas_are_exact_in_the_long_run_and_fill_every_batch(parts, batch_size, batches):
     ratios = ratios_of(parts)
@@ -68,13 +60,3 @@ def test_shares_without_a_common_denominator_are_kept_in_numbers_of_bounded_leng
     assert sum(claims) == 512 * unit
     for claim, ratio in zip(claims, ratios, strict=True):
         assert abs(Fraction(claim, unit) - 512 * ratio) < Fraction(1, 10**14)
-
-
-def test_a_state_goes_on_where_it_was_taken():
-    quotas = Quotas([Fraction(4, 5), Fraction(1, 5)], 8)
-    quotas.next()
-    state = quotas.state_dict()
-    expected = [quotas.next() for _ in range(4)]
-    resumed = Quotas([Fraction(4, 5), Fraction(1, 5)], 8)
-    assert resumed.load_state_dict(state)
-    assert [resumed.next() for _ in range(4)] == expected

@@ -73,7 +73,7 @@ def filled(sampler, count):
 
 def test_least_drawn_covers_all_items_before_it_takes_one_again():
     """Its pool is the whole buffer, so after each third batch all were drawn equally often."""
-    buffer, rng = filled(LeastDrawn(initial_lambda=6), 12), np.random.default_rng(0)
+    buffer, rng = filled(LeastDrawn(lambda_batch_multiplier=6), 12), np.random.default_rng(0)
     for batch in range(1, 13):
         chosen = buffer.choose(buffer.propose(4, 0.0, rng), None).items
         assert len({item.id for item in chosen}) == 4
@@ -84,7 +84,7 @@ def test_least_drawn_covers_all_items_before_it_takes_one_again():
 
 
 def test_among_equals_least_drawn_draws_each_equally_likely():
-    buffer, rng = filled(LeastDrawn(initial_lambda=6), 12), np.random.default_rng(5)
+    buffer, rng = filled(LeastDrawn(lambda_batch_multiplier=6), 12), np.random.default_rng(5)
     buffer.commit([item for item in buffer.items if item.id < 6])
     counts = np.zeros(12)
     for _ in range(1500):
@@ -95,7 +95,8 @@ def test_among_equals_least_drawn_draws_each_equally_likely():
 
 
 def test_least_drawn_looks_at_its_pool_only_and_is_uniform_at_lambda_one():
-    buffer, rng = filled(LeastDrawn(initial_lambda=3, alfa=0.5), 12), np.random.default_rng(6)
+    sampler = LeastDrawn(lambda_batch_multiplier=3, alfa_annealing_factor=0.5)
+    buffer, rng = filled(sampler, 12), np.random.default_rng(6)
     buffer.commit([item for item in buffer.items if item.id != 7])
     hits = {0.0: 0, 0.5: 0}
     for progress in hits:
@@ -110,5 +111,5 @@ def test_least_drawn_looks_at_its_pool_only_and_is_uniform_at_lambda_one():
 def test_a_multiplier_as_large_as_a_float_can_be_means_all_items(initial):
     for progress in (0.0, 0.5, 1.0):
         assert Elite(initial_lambda=initial).pool_size(8, progress) >= 8
-    buffer, rng = filled(LeastDrawn(initial_lambda=initial), 12), np.random.default_rng(0)
+    buffer, rng = filled(LeastDrawn(lambda_batch_multiplier=initial), 12), np.random.default_rng(0)
     assert len(buffer.propose(8, 0.0, rng).items) == 8

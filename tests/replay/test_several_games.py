@@ -84,54 +84,6 @@ def test_the_flags_divide_replay_among_the_games():
     assert parts == [(None, 9), (0, 6), (1, 2)]
 
 
-def test_an_unroll_of_an_unknown_game_is_refused():
-    manager = make_manager([queue(9, 0.5), standard(8, 0.5)], 4, task_shares=(1, 1))
-    with pytest.raises(ValueError, match=r"game 2 came from worker 0, env 7.*\[0, 1\]"):
-        insert(manager, 0, game=2, env_id=7)
-    assert held(manager, "queue") == []
-
-
-def test_over_time_each_game_gets_its_share_of_the_draws_exactly():
-    manager = make_manager(
-        [queue(900, 0.5), standard(90, 0.3), standard(90, 0.2)], 8, task_shares=(3, 2, 1)
-    )
-    for game in range(3):
-        insert(manager, *range(100 * game, 100 * game + 30), game=game)
-    seq, games = 300, []
-    for _ in range(150):
-        insert(manager, *range(seq, seq + 4), game=0)  # that one plays most must not matter
-        seq += 4
-        games += [game_of(d) for d in manager.sample(context(), 0) if not d.is_online]
-    # Half of 150 batches of 8 is 600.
-    assert np.bincount(games) == pytest.approx([300, 200, 100], abs=2)
-
-
-def test_training_starts_when_every_game_has_its_fill_and_missing_names_the_one_that_has_not():
-    manager = make_manager(
-        [queue(2, 0.5), standard(20, 0.5)], 4, fill_in_factor=0.5, task_shares=(1, 1)
-    )
-    insert(manager, *range(10), game=0)  # never waits, though the queue is full
-    assert manager.missing() == "standard_1 has 0 of 5 unrolls of game 1"
-    assert manager.sample(context(), 0) is None
-    insert(manager, *range(10, 14), game=1)
-    assert manager.missing() == "standard_1 has 4 of 5 unrolls of game 1"
-    insert(manager, 14, game=1)
-    assert manager.missing() == ""
-    assert [game_of(draw) for draw in manager.sample(context(), 0)] == [1, 1, 0, 1]
-
-
-def test_without_a_queue_the_pace_counts_the_unrolls_of_all_games():
-    manager = make_manager([standard(40)], 4, max_draws_per_unroll=2, task_shares=(1, 1))
-    insert(manager, 0, game=0)
-    insert(manager, 1, game=1)
-    draws = []
-    for seq in range(2, 202):  # only one game goes on
-        while batch := manager.sample(context(), 0):
-            draws += [game_of(draw) for draw in batch]
-        insert(manager, seq, game=1)
-    assert np.bincount(draws) == pytest.approx([200, 200], abs=4)
-
-
 def test_distances_are_compared_only_within_a_game():
     manager = make_manager([queue(90, 0.5), elite(80, 0.5, **NEAREST)], 8, task_shares=(1, 1))
     insert(manager, *range(20), game=0)
