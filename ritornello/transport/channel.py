@@ -23,13 +23,14 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import operator
 import time
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from multiprocessing.connection import Connection
 
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import Closed, TransportError
-from ritornello.transport.ring import UnrollRing
+from ritornello.transport.ring import SlotState, UnrollRing
 
 # Below 8 kB, the smallest buffer of such a pipe that is in use (macOS): never half sent.
 GAMES_PER_MESSAGE = 100  # 4.4 kB
@@ -47,13 +48,7 @@ class WorkerStats:
     wait_s: float = 0.0  # waiting for a free slot: the learner is the bottleneck
 
     def __add__(self, other: WorkerStats) -> WorkerStats:
-        return WorkerStats(
-            self.steps + other.steps,
-            self.total_s + other.total_s,
-            self.env_s + other.env_s,
-            self.act_s + other.act_s,
-            self.wait_s + other.wait_s,
-        )
+        return WorkerStats(*map(operator.add, astuple(self), astuple(other)))
 
 
 # Worker to learner.
@@ -203,11 +198,10 @@ class WorkerChannel:
         """
         if not self.ended:
             raise TransportError("the pipe of a living worker cannot be replaced: stop it first.")
-        stats = self.ring.stats()
-        if stats.writing or stats.ready:
+        if left := self.ring.count(SlotState.WRITING, SlotState.READY):
             raise TransportError(
-                f"{stats.writing + stats.ready} slots still belong to the dead worker: "
-                "call ring.reclaim() first, or they would stay lost."
+                f"{left} slots still belong to the dead worker: call ring.reclaim() first, or they "
+                "would stay lost."
             )
         self.close()
         self._connection, workers = multiprocessing.Pipe(duplex=True)

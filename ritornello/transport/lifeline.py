@@ -25,10 +25,9 @@ import time
 from dataclasses import dataclass
 from enum import IntEnum
 from multiprocessing.connection import Connection
-from typing import Any
 
 from ritornello.core.process_death import Family
-from ritornello.transport.shared import SharedBlock
+from ritornello.transport.shared import InSharedMemory
 
 STACK_SIGNAL = getattr(signal, "SIGUSR1", None)  # Windows has none
 MAX_STACK_BYTES = 16_000  # of several threads; enough to see where each stands
@@ -80,30 +79,23 @@ class Beat:
     count: int  # grows with every sign of life
 
 
-class Pulse:
+class Pulse(InSharedMemory):
     """The numbers of one process. Written by that process, read by the one that made it.
 
     Each number is written at once, the three of them are not: a reader may see the phase of this
     moment with the time of the one before.
     """
 
+    _VIEWS = ("_cells",)
+
     def __init__(self) -> None:
         """Allocate it; the phase is STARTING."""
-        self._shared = SharedBlock(CELLS * 8, "pulse")
-        self._map()
+        super().__init__(CELLS * 8, "pulse")
         self.restart()
 
     def _map(self) -> None:
         # Numbers of a memoryview are written several times as fast as those of an array.
         self._cells = self._shared.array.data.cast("d")
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Travel to a child without the view: it is made again over its own mapping."""
-        return {"_shared": self._shared}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._map()
 
     def beat(self, phase: Phase) -> None:
         """Say that this process lives, and what it does from now on."""
@@ -123,10 +115,6 @@ class Pulse:
         self._cells[BEATS] = 0
         self._cells[SINCE] = time.monotonic()
         self._cells[PHASE] = Phase.STARTING
-
-    def close(self) -> None:
-        """Hand it to no further process. The memory goes with the last view of it."""
-        self._shared.close()
 
 
 def no_beat(phase: Phase) -> None:

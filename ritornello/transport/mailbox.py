@@ -35,7 +35,7 @@ import numpy as np
 from ritornello.core.errors import Closed, ShapeError, TransportError
 from ritornello.core.layout import ALIGNMENT_BYTES, Field, lay_out
 from ritornello.core.spec import EnvSpec
-from ritornello.transport.shared import SharedBlock, memory_fence, whole_pages
+from ritornello.transport.shared import InSharedMemory, memory_fence, whole_pages
 
 
 class Bell:
@@ -105,12 +105,14 @@ Letter = dict[str, np.ndarray]
 QUESTION = ("stacks", "first", "last_action", "last_reward", "task_id")
 
 
-class Mailbox:
+class Mailbox(InSharedMemory):
     """The letters of one worker, one for each group of its environments.
 
     The turn of a group is one byte, never half written. WORKER -> SERVER is a move of the worker,
     SERVER -> WORKER of the server; an illegal move raises TransportError.
     """
+
+    _VIEWS = ("_turns", "_letters")
 
     def __init__(
         self,
@@ -138,8 +140,7 @@ class Mailbox:
         self._starts = [whole_pages(len(self.group_sizes) * ALIGNMENT_BYTES)]
         for _, nbytes in self._layouts:
             self._starts.append(self._starts[-1] + whole_pages(nbytes))
-        self._shared = SharedBlock(self._starts[-1], "mailbox")
-        self._map()
+        super().__init__(self._starts[-1], "mailbox")
 
     def _map(self) -> None:
         memory = self._shared.array
@@ -149,14 +150,6 @@ class Mailbox:
             {name: field.view(memory[start : start + nbytes]) for name, field in fields.items()}
             for start, (fields, nbytes) in zip(self._starts, self._layouts, strict=False)
         ]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Travel to a child without the views: they are made again over its own mapping."""
-        return {k: v for k, v in self.__dict__.items() if k not in ("_turns", "_letters")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._map()
 
     # Moves of the worker.
 

@@ -12,15 +12,13 @@ Next to read: replay/buffer.py, which keeps the unrolls.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ritornello.core.errors import TransportError
-from ritornello.transport.shared import SharedBlock, memory_fence, whole_pages
+from ritornello.transport.shared import InSharedMemory, memory_fence, whole_pages
 
 Block = NDArray[np.uint8]
 
@@ -34,17 +32,7 @@ class SlotState(IntEnum):
     READING = 3  # the learner copies it out
 
 
-@dataclass(frozen=True)
-class RingStats:
-    """Number of slots in each state; they always sum to the size of the ring."""
-
-    free: int
-    writing: int
-    ready: int
-    reading: int
-
-
-class UnrollRing:
+class UnrollRing(InSharedMemory):
     """S slots in shared memory, each a block of E unroll records.
 
     A slot is FREE, WRITING, READY or READING, never two at once: its state is one byte, and a byte
@@ -53,8 +41,9 @@ class UnrollRing:
     that may make it and no lock is needed. An illegal move raises TransportError.
 
     Hand the ring to the worker as an argument of its `Process`; both then see the same memory.
-    Nothing needs unlinking (see transport/shared.py).
     """
+
+    _VIEWS = ("_states", "_blocks")
 
     def __init__(
         self,
@@ -72,16 +61,10 @@ class UnrollRing:
           poison: fills a fresh block `[E, record_nbytes]` so that unwritten rows are seen at once
             (`UnrollSchema.poison`).
         """
-        if slots < 1 or envs < 1 or record_nbytes < 1:
-            raise TransportError(
-                f"a ring of {slots} slots x {envs} environments x {record_nbytes} bytes is "
-                "impossible: expected at least 1 slot, 1 environment and 1 byte."
-            )
         self.slots = slots
         self.envs = envs
         self.record_nbytes = record_nbytes
-        self._shared = SharedBlock(self.nbytes_needed(slots, envs, record_nbytes), "ring")
-        self._map()
+        super().__init__(self.nbytes_needed(slots, envs, record_nbytes), "ring")
         if poison is not None:
             for slot in range(slots):
                 poison(self._blocks[slot])
@@ -100,14 +83,6 @@ class UnrollRing:
         self._blocks: list[Block] = [
             row[:size].reshape(self.envs, self.record_nbytes) for row in padded
         ]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Travel to a child without the views: they are made again over its own mapping."""
-        return {k: v for k, v in self.__dict__.items() if k not in ("_states", "_blocks")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._map()
 
     # Moves of the worker.
 
@@ -162,20 +137,10 @@ class UnrollRing:
             raise TransportError(f"slot {slot} does not exist: the ring has {self.slots} slots.")
         return SlotState(int(self._states[slot]))
 
-    def stats(self) -> RingStats:
-        """Count the slots in each state (of one instant, so they sum to S)."""
+    def count(self, *states: SlotState) -> int:
+        """Return how many slots are in one of these states, at one instant."""
         snapshot = self._states.tobytes()
-        return RingStats(*(snapshot.count(state) for state in SlotState))
-
-    def check_valid(self) -> None:
-        """Raise TransportError unless each slot is in exactly one known state."""
-        unknown = [byte for byte in self._states.tobytes() if byte > max(SlotState)]
-        if unknown:
-            raise TransportError(f"slot states {unknown} are not known: memory was overwritten.")
-
-    def close(self) -> None:
-        """Hand the ring to no further worker. The memory goes with the last view of it."""
-        self._shared.close()
+        return sum(map(snapshot.count, states))
 
     def _expect(self, slot: int, expected: SlotState) -> None:
         state = self.state(slot)

@@ -24,7 +24,7 @@ import threading
 from collections.abc import Callable
 from multiprocessing import context, reduction
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +89,36 @@ class SharedBlock:
                 "this process is itself a child. Only the process that made it hands it out."
             )
         return _attach, (reduction.DupFd(self._file), self.nbytes, self.purpose)
+
+
+class InSharedMemory:
+    """What several processes see in one `SharedBlock`.
+
+    Hand it to a child as an argument of its `Process`. It travels without the views of the memory
+    (`_VIEWS`), which `_map` makes again over the child's own mapping. Nothing needs unlinking.
+    """
+
+    _VIEWS: ClassVar[tuple[str, ...]]
+
+    def __init__(self, nbytes: int, purpose: str) -> None:
+        """Allocate the memory and map it."""
+        self._shared = SharedBlock(nbytes, purpose)
+        self._map()
+
+    def _map(self) -> None:
+        """Make the views of `self._shared`."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in self._VIEWS}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._map()
+
+    def close(self) -> None:
+        """Hand it to no further process. The memory goes with the last view of it."""
+        self._shared.close()
 
 
 def _attach(inherited: Any, nbytes: int, purpose: str) -> SharedBlock:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ritornello.core.errors import TransportError
-from ritornello.transport.shared import PAGE_BYTES, SharedBlock, memory_fence, whole_pages
+from ritornello.transport.shared import PAGE_BYTES, InSharedMemory, memory_fence, whole_pages
 
 NO_VERSION = -1  # what a board shows before the first flip
 MAX_ATTEMPTS = 1000  # a reader overtaken this often is far slower than the learner's updates
@@ -26,21 +26,20 @@ MAX_ATTEMPTS = 1000  # a reader overtaken this often is far slower than the lear
 BEGUN, DONE, VERSIONS = 0, 1, slice(2, 4)
 
 
-class WeightBoard:
+class WeightBoard(InSharedMemory):
     """One writer (the process that made it), any number of readers, no locks.
 
     Hand it to children as an argument of their `Process`; there it can only be read. A reader that
     dies disturbs nobody; if the writer dies while writing, the last complete set stays readable.
     """
 
+    _VIEWS = ("_header", "_halves")
+
     def __init__(self, nbytes: int) -> None:
         """Allocate a board for weights of `nbytes`; nothing is published yet."""
-        if nbytes < 1:
-            raise TransportError(f"a weight board of {nbytes} bytes is impossible: expected >= 1.")
         self.nbytes = nbytes
-        self._shared = SharedBlock(self.nbytes_needed(nbytes), "weights")
         self._is_writer = True
-        self._map()
+        super().__init__(self.nbytes_needed(nbytes), "weights")
         self._header[VERSIONS] = NO_VERSION
 
     @staticmethod
@@ -60,12 +59,7 @@ class WeightBoard:
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel to a child as a reader, without the views."""
-        state = {k: v for k, v in self.__dict__.items() if k not in ("_header", "_halves")}
-        return {**state, "_is_writer": False}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._map()
+        return {**super().__getstate__(), "_is_writer": False}
 
     @property
     def version(self) -> int:
@@ -140,7 +134,3 @@ class WeightBoard:
             f"the weights changed during each of {MAX_ATTEMPTS} attempts to copy them: this "
             "process is starved, or weights are published too often."
         )
-
-    def close(self) -> None:
-        """Hand the board to no further child. The memory goes with the last view of it."""
-        self._shared.close()

@@ -32,6 +32,7 @@ from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_file import DamagedFile, read_tree
 from ritornello.core.errors import CheckpointError
 from ritornello.metrics.run_files import read_records
+from ritornello.transport.ring import SlotState
 
 # How long there may be no update. A worker that is hardly ever drawn makes few unrolls in many
 # moves, and some of these may hold NaN: so many have to be there too, or ten times as many moves.
@@ -117,8 +118,7 @@ class Checker:
         ready = int(phase == "send") + len(worker.pipe)
         expected = (worker.ring.slots - writing - ready - worker.reading, writing, ready,
                     worker.reading)  # fmt: skip
-        stats = worker.ring.stats()
-        found = (stats.free, stats.writing, stats.ready, stats.reading)
+        found = tuple(worker.ring.count(state) for state in SlotState)
         if found != expected:
             self.fail("slots", f"{worker.name} has free, writing, ready, reading {found}, "
                       f"expected {expected}")  # fmt: skip

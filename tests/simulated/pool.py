@@ -16,7 +16,7 @@ from ritornello.agent.pools.restarts import RestartLimit
 from ritornello.agent.pools.worker_pool import UnrollBlock
 from ritornello.core.errors import WorkerDied
 from ritornello.transport.channel import Ready
-from ritornello.transport.ring import UnrollRing
+from ritornello.transport.ring import SlotState, UnrollRing
 from tests.simulated.world import Move
 
 
@@ -67,7 +67,7 @@ class VirtualWorker:
     def can_act(self, now_s):
         if not self.lives() or now_s < self.stands_still_until:
             return False
-        return self.phase is not Phase.ACQUIRE or self.ring.stats().free > 0
+        return self.phase is not Phase.ACQUIRE or self.ring.count(SlotState.FREE) > 0
 
     def die(self, cause):
         self.is_dead, self.cause = True, cause

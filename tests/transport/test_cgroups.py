@@ -31,12 +31,6 @@ def test_the_limit_of_the_container_counts_but_droppable_pages_do_not(cgroups):
     assert free_shared_memory_bytes() > 1_000_000
 
 
-def test_a_group_may_be_named_after_anybody(cgroups):
-    (cgroups.parent / "own").write_bytes("0::/spiel-ü/".encode() + b"\xff")
-    limit_memory(cgroups / "spiel-ü", 500_000, 100_000, "")
-    assert container_free_bytes() == 400_000
-
-
 def test_the_tightest_limit_of_all_groups_around_a_process_counts(cgroups):
     limit_memory(cgroups, "max", 0)
     limit_memory(cgroups / "app.slice", 500_000, 100_000, "")
@@ -84,13 +78,3 @@ def test_a_quota_of_the_first_version_of_groups_counts_as_well(cgroups, quota, c
     (folder / "cpu.cfs_quota_us").write_text(f"{quota}\n")
     (folder / "cpu.cfs_period_us").write_text("100000\n")
     assert cpu_quota() == cores
-
-
-def test_workers_are_as_many_as_the_quota_allows_and_stay_on_no_core(monkeypatch):
-    monkeypatch.setattr(machine, "_affinity_count", lambda: 64)
-    monkeypatch.setattr(machine, "cpu_quota", lambda: 4)
-    chosen = machine.choose(
-        device="cpu", precision="fp32", inference="worker", worker_count=0, envs_per_worker=0,
-        learner_threads=0, is_image=True, reproducible=False,
-    )  # fmt: skip
-    assert (chosen.worker_count, chosen.learner_threads, chosen.pin_workers) == (4, 4, False)

@@ -131,11 +131,6 @@ def test_a_question_of_another_shape_is_refused_and_nothing_is_asked(name):
     assert box.asked() == []
 
 
-def test_without_features_or_memory_a_letter_has_none():
-    box, _ = make_box()
-    assert not {"features", "state"} & box.letter(0).keys()
-
-
 def test_a_bell_remembers_that_it_rang_and_forgets_it_when_it_was_heard():
     bell = Bell()
     assert not bell.wait(0.0)

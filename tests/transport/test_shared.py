@@ -5,7 +5,6 @@ import os
 import pickle
 import sys
 
-import numpy as np
 import pytest
 
 from ritornello.core.errors import ConfigError, TransportError
@@ -68,15 +67,6 @@ def test_too_much_memory_is_an_error_that_names_the_amount(monkeypatch):
         SharedBlock(5_000_000, "ring")
 
 
-def test_a_mount_without_room_is_the_same_error(monkeypatch):
-    def no_room(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(shared.os, "posix_fallocate" if LINUX else "ftruncate", no_room)
-    with pytest.raises(TransportError, match=r"5\.0 MB .*No space left on device\. Use fewer"):
-        SharedBlock(5_000_000, "ring")
-
-
 def test_a_block_travels_only_to_a_child_that_is_being_spawned():
     with pytest.raises(RuntimeError, match="inheritance"):
         pickle.dumps(WeightBoard(10))
@@ -95,9 +85,3 @@ def test_in_a_container_without_memfd_the_message_names_shm_size(monkeypatch):
     monkeypatch.setattr(shared, "free_shared_memory_bytes", lambda: 64 << 20)
     with pytest.raises(ConfigError, match=r"67 MB are free in /dev/shm\. .*--shm-size=1193m"):
         check_shared_memory(1000 * 10**6)
-
-
-def test_two_blocks_are_independent():
-    a, b = SharedBlock(100, "a"), SharedBlock(100, "b")
-    a.array[...] = 1
-    np.testing.assert_array_equal(b.array, np.zeros(100, np.uint8))

@@ -15,12 +15,6 @@ def buffer() -> np.ndarray:
     return np.full(NBYTES, 255, np.uint8)
 
 
-def test_nothing_is_read_before_the_first_publication():
-    into = buffer()
-    assert WeightBoard(NBYTES).read_if_newer(-1, into) is None
-    assert (into == 255).all()
-
-
 @given(st.lists(st.booleans(), max_size=30))
 def test_a_reader_gets_the_newest_version_and_only_once(writes):
     board, into, has, newest = WeightBoard(NBYTES), buffer(), -1, -1
