@@ -101,7 +101,7 @@ def health_page() -> str:
         causes = [f"{side}: {cause}." for side, cause in sides if cause]
         text = " ".join(causes).replace("'{buffer}'", "the buffer")
         rows.append((f"`{wanted.metric}`", wanted.healthy, text))
-    headings = ("metric", "healthy", "probable cause, and what to turn")
+    headings = ("metric", "healthy", "probable cause, and which flag to change")
     return "\n".join([introduction, *table(headings, rows)]) + "\n"
 
 

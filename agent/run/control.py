@@ -268,7 +268,7 @@ class Control:
             return self._set_all(command.values)
         if command.name == "pause":
             self.is_paused = True
-            return "done: learning rests until `continue`; clocks of the run stand still"
+            return "done: paused; the clocks of the run stand still until it continues"
         if command.name == "continue":
             was_paused, self.is_paused = self.is_paused, False
             return "done: learning goes on" if was_paused else "done: the run was not paused"

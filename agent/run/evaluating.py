@@ -109,7 +109,7 @@ class Scheduled(NoEvaluating):
                 "refused: evaluations have failed and are switched off in this session; see the log"
             )
         self._is_wanted = True
-        return "done: test games are played as soon as those under way are over"
+        return "done: an evaluation starts as soon as the present one is over"
 
     def values(self) -> dict[str, float]:
         """Return the metrics that are new since the last call."""

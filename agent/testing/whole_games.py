@@ -166,7 +166,7 @@ def play_shown(
     except FilmError as error:  # the games are what was asked for
         show(f"the first game is not shown: {error}")
         return
-    show(f"the first game, without a display recorded as a film: {video}")
+    show(f"no display: the first game is recorded in {video}")
 
 
 def film_game(

@@ -29,7 +29,7 @@ class AlgorithmFlags(FlagGroup, effect="learning"):
     )
     gamma: Fraction01 = flag(0.99, "discount per agent step")
     rho_const: Bound = flag(
-        1.0, "V-trace: upper bound of rho; it decides the policy whose value is learned"
+        1.0, "V-trace: upper bound of rho; it decides whose value function V-trace learns"
     )
     c_const: Bound = flag(
         1.0, "V-trace: upper bound of c; it decides how far corrections reach back in time"

@@ -29,7 +29,7 @@ class EnvironmentFlags(FlagGroup, effect="learning"):
     )
     env_kwargs: EnvKwargs = flag(
         "",
-        'arguments with which environments are made, as a mapping in JSON, e.g. {"size": 8}; of Atari only mode and difficulty. python -m ritornello.wrappers.check <id> checks an environment of yours',
+        'keyword arguments of the environments, as a mapping in JSON, e.g. {"size": 8}; of Atari only mode and difficulty. python -m ritornello.wrappers.check <id> checks an environment of yours',
     )
     env_shares: Shares = flag(
         (),

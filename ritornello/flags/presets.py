@@ -192,7 +192,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "prioritised": Preset(
-        "half prioritised replay: the larger an unroll's errors, the likelier (Schaul et al. 2016)",
+        "half prioritised replay: unrolls with larger errors more often (Schaul et al. 2016)",
         {"replay_parameters": _half_queue_half(type="prioritised")},
     ),
     "least_drawn": Preset(
