@@ -32,8 +32,7 @@ import os
 import sys
 from typing import NoReturn
 
-from ritornello.agent.learners.place import ALONE_HERE, Place
-from ritornello.agent.run.launcher import Launcher, learners_wanted
+from ritornello.agent.learners.place import ALONE_HERE, Place, learners_wanted
 from ritornello.core.command_line import printable, reader_may_leave
 from ritornello.core.leaving import leave
 from ritornello.core.process_death import end_with_starter, mark_own_children
@@ -177,6 +176,8 @@ def run_as_program() -> NoReturn:
     place = place_among_learners()
     count = learners_wanted(argv) if place.world_size == 1 else 1
     if count > 1:
+        from ritornello.agent.run.launcher import Launcher
+
         leave(Launcher(argv, count, stop_signals).run())
     leave(main(argv, stop_signals, place))
 

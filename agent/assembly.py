@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from ritornello.agent.acting.acting_model import FlatWeights
+from ritornello.agent.acting.config import ServerConfig, WorkerConfig
 from ritornello.agent.acting.dealing import deal_tasks
-from ritornello.agent.acting.inference_server import ServerConfig
-from ritornello.agent.acting.worker import WorkerConfig
 from ritornello.agent.algorithms.base import FLAG_OF_FIELD, Algorithm, make_config
 from ritornello.agent.learners.place import ALONE_HERE, Place
 from ritornello.agent.learning.layer_gradients import every

@@ -19,7 +19,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 import numpy as np
@@ -27,12 +26,12 @@ import torch
 
 from ritornello.agent.acting.acting_model import ActingModel, FlatWeights
 from ritornello.agent.acting.actor import Action, Actor, Observation
-from ritornello.agent.machine import NICENESS, WeightFormat, give_way
-from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.agent.acting.config import ServerConfig
+from ritornello.agent.machine import give_way
+from ritornello.agent.models.factory import make_model
 from ritornello.core.errors import Closed, TransportError
 from ritornello.core.process_death import ignore_interrupts
 from ritornello.core.rng import child_seed
-from ritornello.core.spec import EnvSpec
 from ritornello.transport.channel import last_words
 from ritornello.transport.lifeline import LifelineEnd, Phase, no_beat
 from ritornello.transport.mailbox import QUESTION, Bell, Letter, Mailbox
@@ -45,28 +44,6 @@ ANSWER_LIMIT_S = 300.0
 # Weights are copied at most so often: a worker that acts for itself renews them once an unroll,
 # which is rarer, and a copy of a few MB takes as long as acting does.
 REFRESH_INTERVAL_S = 0.02
-
-
-@dataclass(frozen=True)
-class ServerConfig:
-    """All that a server needs to know; plain and picklable, so that spawn can carry it."""
-
-    life: int  # grows with each restart, so that actions are drawn from another random stream
-    env_spec: EnvSpec
-    feature_count: int  # F if unrolls carry features, else 0
-    model_config: ModelConfig
-    popart: bool
-    acting_format: WeightFormat  # of the torso's parameters on the board
-    device: torch.device
-    torso_dtype: torch.dtype  # of the torso's parameters on a device that is not the CPU
-    seed: int
-    niceness: int = NICENESS  # on a CPU
-
-
-def group_sizes(num_envs: int) -> tuple[int, ...]:
-    """Return how many environments of a worker step together: two halves, if it has two."""
-    half = num_envs // 2
-    return (num_envs - half, half) if half else (num_envs,)
 
 
 class RemoteActor:

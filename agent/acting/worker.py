@@ -12,61 +12,31 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from ritornello.agent.acting.acting_model import ActingModel, FlatWeights
 from ritornello.agent.acting.actor import ActionSource, Actor, LocalActor
+from ritornello.agent.acting.config import WorkerConfig
 from ritornello.agent.acting.inference_server import RemoteActor
 from ritornello.agent.acting.lane import EnvGroup
 from ritornello.agent.acting.rollout import Rollout
-from ritornello.agent.machine import NICENESS, WeightFormat, give_way, stay_on_core
-from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.agent.machine import give_way, stay_on_core
+from ritornello.agent.models.factory import make_model
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import Closed, EnvironmentFault
 from ritornello.core.process_death import ignore_interrupts
 from ritornello.core.rng import child_seed
-from ritornello.core.spec import EnvSpec
-from ritornello.core.unroll import Record, UnrollSchema
+from ritornello.core.unroll import Record
 from ritornello.transport.channel import WorkerEnd, WorkerStats, last_words
 from ritornello.transport.lifeline import LifelineEnd, Phase, no_beat
 from ritornello.transport.mailbox import Mailbox
 from ritornello.transport.weights import WeightBoard
-from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.registry import make_env_vector
 from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
 
 SLOT_WAIT_S = 1.0  # how often a waiting worker looks up; it wakes at once when a slot comes free
-
-
-@dataclass(frozen=True)
-class WorkerConfig:
-    """All that a worker needs to know; plain and picklable, so that spawn can carry it."""
-
-    worker_id: int
-    life: int  # 0, then 1 more for each restart, so that a restarted worker plays new games
-    env_config: EnvConfig
-    env_spec: EnvSpec
-    num_envs: int
-    tasks: tuple[int, ...]  # which game each environment plays
-    unroll_length: int
-    feature_count: int  # F if unrolls carry features, else 0
-    state_count: int  # numbers in the model's memory, 0 if it has none
-    model_config: ModelConfig
-    popart: bool
-    acting_format: WeightFormat
-    seed: int
-    niceness: int = NICENESS
-    core: int | None = None  # that the process stays on; None: wherever there is room
-    restorable: bool = False
-    check_unrolls: bool = False
-    launch: tuple[int, ...] = ()  # on a cluster: number of the start, so that it plays new games
-
-    def schema(self) -> UnrollSchema:
-        """Return the schema of this worker's unrolls."""
-        return UnrollSchema(self.env_spec, self.unroll_length, self.feature_count, self.state_count)
 
 
 class WorkerBody:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ritornello.agent.acting.worker import WorkerConfig
+from ritornello.agent.acting.config import WorkerConfig
 from ritornello.agent.cluster.remote_worker import Greeting, PackedBlock, differences
 from ritornello.agent.pools.restarts import RestartLimit, failure_of
 from ritornello.core.errors import PlatformError, WorkerDied

@@ -19,7 +19,8 @@ from multiprocessing.connection import Connection
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from ritornello.agent.acting.worker import WorkerConfig, words_of
+from ritornello.agent.acting.config import WorkerConfig
+from ritornello.agent.acting.worker import words_of
 from ritornello.agent.cluster.dispatcher import Dispatcher
 from ritornello.agent.cluster.reports import ReportSender
 from ritornello.core.errors import Closed, PlatformError, WorkerDied

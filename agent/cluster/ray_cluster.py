@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ritornello.agent.acting.worker import WorkerConfig
+from ritornello.agent.acting.config import WorkerConfig
 from ritornello.agent.cluster.dispatcher import (
     ClusterLost,
     MachineGone,

@@ -23,7 +23,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ritornello.agent.acting.worker import WorkerBody, WorkerConfig, prepare_process
+from ritornello.agent.acting.config import WorkerConfig
+from ritornello.agent.acting.worker import WorkerBody, prepare_process
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import TransportError
 from ritornello.core.project import PACKAGE

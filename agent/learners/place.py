@@ -7,7 +7,7 @@ its own. This file imports nothing that is large, because main.py asks it first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, MutableMapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
 from ritornello.core.errors import ConfigError
@@ -20,6 +20,8 @@ NUMBERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT"
 AGENT_STORE, RESTART = "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"
 # Of the launcher alone: the descriptor of the socket at which learner 0 serves the store.
 SOCKET = "VTRACE_LEARNERS_SOCKET"
+FLAG = "learner_count"
+MAX_DIGITS = 9  # of a count on the command line
 
 
 @dataclass(frozen=True)
@@ -112,3 +114,26 @@ def _number(given: Mapping[str, str], name: str) -> int:
 
 
 ALONE_HERE = Place()
+
+
+def learners_wanted(argv: Sequence[str]) -> int:
+    """Return how many learners a command line asks for; 1 if it is not a number above 1.
+
+    It is 1 for a test, and where only a help text or the version is asked for. What is wrong with a
+    value is said by whoever checks all flags.
+    """
+    if any(item.startswith(("-h", "--help", "--version")) for item in argv):
+        return 1
+    values = dict(_flag_pairs(argv))
+    wanted = values.get(FLAG, "")
+    is_count = wanted.isdecimal() and len(wanted) <= MAX_DIGITS
+    return max(1, int(wanted)) if is_count and values.get("op_mode", "train") != "test" else 1
+
+
+def _flag_pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) of each flag, written --name=value or --name value."""
+    items = iter(argv)
+    for item in items:
+        name, equals, value = item.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
+        yield name, value if equals else next(items, "")

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from ritornello.agent.models.attention import KEY_CHANNELS
 from ritornello.agent.models.base import ActorCritic, Core
 from ritornello.agent.models.initialisation import draw_layer
 from ritornello.agent.models.networks import Network, NetworkRequest
@@ -55,26 +54,32 @@ class ModelConfig:
         checked_model(self.name)
         if self.feature_count < 0:
             raise ConfigError(f"feature_count is {self.feature_count}, expected 0 or more.")
-        if self.name == "attention" and 0 < self.feature_count <= KEY_CHANNELS:
-            raise ConfigError(
-                f"feature_count is {self.feature_count}, expected 0 or more than {KEY_CHANNELS} "
-                f"for model 'attention': {KEY_CHANNELS} channels of its map are keys, the others "
-                "values."
-            )
         for name in ("lstm_size", "lstm_layers"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected 1 or more.")
-        if self.name == "attention" and self.lstm_layers != 1:
-            raise ConfigError(
-                f"lstm_layers is {self.lstm_layers}, expected 1 for model 'attention', whose "
-                "policy LSTM has one layer. Raise lstm_size instead."
-            )
+        if self.name == "attention":
+            self._check_attention()
         if not 0 < self.popart_step_size <= 1:
             raise ConfigError(f"popart_step_size is {self.popart_step_size}, expected in (0, 1].")
         if not 0 < self.popart_sigma_min < self.popart_sigma_max:
             raise ConfigError(
                 f"popart_sigma_min is {self.popart_sigma_min} and popart_sigma_max is "
                 f"{self.popart_sigma_max}, expected 0 < min < max."
+            )
+
+    def _check_attention(self) -> None:
+        from ritornello.agent.models.attention import KEY_CHANNELS
+
+        if 0 < self.feature_count <= KEY_CHANNELS:
+            raise ConfigError(
+                f"feature_count is {self.feature_count}, expected 0 or more than {KEY_CHANNELS} "
+                f"for model 'attention': {KEY_CHANNELS} channels of its map are keys, the others "
+                "values."
+            )
+        if self.lstm_layers != 1:
+            raise ConfigError(
+                f"lstm_layers is {self.lstm_layers}, expected 1 for model 'attention', whose "
+                "policy LSTM has one layer. Raise lstm_size instead."
             )
 
 

@@ -10,16 +10,17 @@ import multiprocessing
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing import connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ritornello.agent.acting.inference_server import ServerConfig, group_sizes, server_main
-from ritornello.agent.acting.worker import WorkerConfig, worker_main
+from ritornello.agent.acting.config import ServerConfig, WorkerConfig, group_sizes
 from ritornello.agent.pools.supervision import Supervised
 from ritornello.core.warden import Warden
 from ritornello.transport.channel import Failed, ToLearner, WorkerChannel, WorkerEnd
-from ritornello.transport.mailbox import Bell, Mailbox
 from ritornello.transport.ring import UnrollRing
 from ritornello.transport.weights import WeightBoard
+
+if TYPE_CHECKING:
+    from ritornello.transport.mailbox import Mailbox
 
 
 class WorkerPlace:
@@ -70,6 +71,8 @@ class WorkerPlace:
         self, end: WorkerEnd, board: WeightBoard
     ) -> tuple[Callable[..., None], Sequence[Any]]:
         """Return what the process runs, and its arguments."""
+        from ritornello.agent.acting.worker import worker_main
+
         return worker_main, (self.config, end, board, self.mailbox)
 
     def connections(self) -> list[connection.Connection]:
@@ -119,6 +122,8 @@ class ServerPlace:
           warden: ends the process if this one is killed.
           clock: monotonic clock, in seconds.
         """
+        from ritornello.transport.mailbox import Bell, Mailbox
+
         self.config = config
         self.doorbell = Bell()
         self.mailboxes = [
@@ -142,6 +147,8 @@ class ServerPlace:
 
     def launch(self, board: WeightBoard) -> None:
         """Start a process, also in the place of one that died."""
+        from ritornello.agent.acting.inference_server import server_main
+
         self._connection, theirs = multiprocessing.Pipe(duplex=True)
         try:
             self.life.launch(

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from multiprocessing import connection
 from typing import Any
 
-from ritornello.agent.acting.inference_server import ServerConfig
-from ritornello.agent.acting.worker import WorkerConfig
+from ritornello.agent.acting.config import ServerConfig, WorkerConfig
 from ritornello.agent.pools.places import Place, ServerPlace, WorkerPlace
 from ritornello.agent.pools.restarts import GIVING_UP, RestartLimit, failure_of
 from ritornello.agent.pools.supervision import State, let_leave

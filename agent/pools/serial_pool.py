@@ -11,7 +11,8 @@ import signal
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ritornello.agent.acting.worker import WorkerBody, WorkerConfig
+from ritornello.agent.acting.config import WorkerConfig
+from ritornello.agent.acting.worker import WorkerBody
 from ritornello.agent.pools.worker_pool import UnrollBlock
 from ritornello.core.errors import WorkerDied
 from ritornello.core.saved_state import expect, items, whole, within

@@ -35,35 +35,10 @@ from ritornello.core.project import main_program
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, StopSignals, handled_by
 
-FLAG = "learner_count"
 LOOPBACK = "127.0.0.1"
 LOOK_S = 0.1
-MAX_DIGITS = 9  # of a count on the command line
 LEAVE_S = 5.0  # for a learner to end that is stopped, or of a run that has failed
 LAST_S = 600.0  # for a learner to save, perhaps gigabytes, and end, once the others have ended
-
-
-def learners_wanted(argv: Sequence[str]) -> int:
-    """Return how many learners a command line asks for; 1 if it is not a number above 1.
-
-    It is 1 for a test, and where only a help text or the version is asked for. What is wrong with a
-    value is said by whoever checks all flags.
-    """
-    if any(item.startswith(("-h", "--help", "--version")) for item in argv):
-        return 1
-    values = dict(_flag_pairs(argv))
-    wanted = values.get(FLAG, "")
-    is_count = wanted.isdecimal() and len(wanted) <= MAX_DIGITS
-    return max(1, int(wanted)) if is_count and values.get("op_mode", "train") != "test" else 1
-
-
-def _flag_pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of each flag, written --name=value or --name value."""
-    items = iter(argv)
-    for item in items:
-        name, equals, value = item.removeprefix("--").partition("=")
-        name = name.replace("-", "_")
-        yield name, value if equals else next(items, "")
 
 
 class Launcher:

@@ -12,7 +12,8 @@ import torch
 from ritornello.agent.acting import inference_server
 from ritornello.agent.acting.acting_model import ActingModel, FlatWeights
 from ritornello.agent.acting.actor import Action, Observation
-from ritornello.agent.acting.inference_server import InferenceServer, RemoteActor, group_sizes
+from ritornello.agent.acting.config import group_sizes
+from ritornello.agent.acting.inference_server import InferenceServer, RemoteActor
 from ritornello.agent.acting.lane import EnvGroup
 from ritornello.agent.acting.rollout import Rollout
 from ritornello.agent.acting.worker import WorkerBody

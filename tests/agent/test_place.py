@@ -3,8 +3,8 @@ from types import SimpleNamespace
 import pytest
 
 from ritornello.agent.algorithms.base import Algorithm, register_algorithm
-from ritornello.agent.learners.place import Place
-from ritornello.agent.run.launcher import Launcher, learners_wanted
+from ritornello.agent.learners.place import Place, learners_wanted
+from ritornello.agent.run.launcher import Launcher
 from ritornello.agent.run.several_checks import check_several, check_several_resume
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.core.errors import ConfigError
