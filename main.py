@@ -1,10 +1,10 @@
 """The command: train, resume or test.
 
-    python main.py                                                          train on Pong
-    python main.py --op_mode=train_w_load --load_model_url=results/<run>    resume
-    python main.py --op_mode=test --load_model_url=results/<run>            play whole games
-    python main.py --op_mode=test --load_model_url=models/pong              the shipped agent
-    python main.py --help                                                   what matters first
+    python main.py                          train on Pong
+    python main.py --resume=results/<run>   resume
+    python main.py --test=results/<run>     play whole games
+    python main.py --test=models/pong       the shipped agent
+    python main.py --help                   what matters first
 
 Exit status: 0 done, 1 the run failed or made no update, 2 the command cannot be honoured (nothing
 was started), 130 interrupted (after a clean save; a second Ctrl-C leaves without one).

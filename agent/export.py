@@ -142,8 +142,8 @@ def summary_lines(facts: dict[str, Any], output: Path) -> list[str]:
         # The report of an agent of several games has a mean for each of them, and none over all.
         mean = "" if test["mean"] is None else f", mean {test['mean']:.2f}"
         lines.append(f"  tested: {test['episodes']} games, {test['policy']}{mean}")
-    place = shlex.quote(f"--load_model_url={output}")
-    return [*lines, f"play: {main_command()} --op_mode=test {place}"]
+    place = shlex.quote(f"--test={output}")
+    return [*lines, f"play: {main_command()} {place}"]
 
 
 def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:

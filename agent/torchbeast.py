@@ -307,7 +307,7 @@ def main(argv: Sequence[str], show: Callable[[str], None] = print) -> None:
     size_mb = (options.output / WEIGHTS).stat().st_size / 1e6
     show(f"{options.output}: {layout.describe()}; weights of {size_mb:.1f} MB")
     output = shlex.quote(str(options.output))
-    show(f"play: {main_command()} --op_mode=test --load_model_url={output}")
+    show(f"play: {main_command()} --test={output}")
 
 
 def _unknown(weights: Mapping[str, Tensor], reason: str) -> CheckpointError:

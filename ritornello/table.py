@@ -12,6 +12,7 @@ import numpy as np
 
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.errors import ConfigError
+from ritornello.core.nearest_names import did_you_mean
 from ritornello.core.plain_data import parse_json, read_text
 from ritornello.metrics.run_files import (
     Evaluated,
@@ -38,6 +39,8 @@ class RunTable(Mapping[str, Floats]):
     columns: dict[str, Floats] = field(repr=False)
 
     def __getitem__(self, name: str) -> Floats:
+        if name not in self.columns:
+            raise KeyError(f"{name} is not recorded. {did_you_mean(name, self.columns)}".strip())
         return self.columns[name]
 
     def __iter__(self) -> Iterator[str]:

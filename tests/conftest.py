@@ -29,6 +29,11 @@ for _name in ("SIGINT", "SIGQUIT", "SIGHUP"):
         signal.signal(_number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Two per core: half of the time tests wait for processes that they started."""
+    return min(2 * (os.cpu_count() or 1), 16)
+
+
 @pytest.fixture(autouse=True)
 def _typed_environments(monkeypatch: pytest.MonkeyPatch) -> None:
     """The environments of the tests may be imported in each test, as if they had been typed."""

@@ -417,7 +417,7 @@ def test_groups_are_compared_at_equal_steps_and_written_down(
     comparison = write_report(folder)
     (game,) = comparison.games
     assert (game.env, game.at_steps) == ("Ok-v0", 800)
-    assert {row.label: row.by_steps for row in game.rows} == {
+    assert {row.label: row.scores for row in game.rows} == {
         "0-Ok-v0 lr=0.01": pytest.approx((9.0, 10.0, 11.0)),
         "0-Ok-v0 lr=0.02": pytest.approx((17.0, 18.0, 19.0)),
     }

@@ -55,11 +55,8 @@ class Lane:
         env = self.group.env
         with within("env"):
             stacks = env.load_state_dict(item(state, "env", dict))
-        # Not in checkpoints from before unrolls held them; no model of those days looks at it.
         last = self.now.last_action
-        last_action = array(
-            state, "last_action", last.dtype, last.shape, default=np.zeros_like(last)
-        )
+        last_action = array(state, "last_action", last.dtype, last.shape)
         with within("last_action"):
             check_actions(last_action, env.num_envs, env.spec.actions)
         count = (env.num_envs,)
@@ -67,9 +64,7 @@ class Lane:
             stacks=stacks,
             first=array(state, "first", np.uint8, count).astype(np.bool_),
             last_action=last_action,
-            last_reward=array(
-                state, "last_reward", np.float32, count, default=np.zeros(count, np.float32)
-            ),
+            last_reward=array(state, "last_reward", np.float32, count),
             task_id=self.group.task_id,
         )
         with within("actor"):

@@ -52,7 +52,7 @@ class CapacityWatch:
         self._has_said = False
         size = "at most " if is_compressed else ""
         log.info(
-            "replay: %s unrolls when full, %s%.2f GB%s; %.2f GB of memory are free",
+            "replay: %s unrolls when full, %s%.2g GB%s; %.2f GB of memory are free",
             f"{unrolls:,}",
             size,
             unrolls * (record_nbytes + ITEM_BYTES) / 1e9,

@@ -24,9 +24,9 @@ def next_command(mode: str, folder: Path, flags: Flags) -> str:
       folder: the run folder.
       flags: those of the run.
     """
-    items = [f"--load_model_url={as_typed(folder)}", *typed_again(flags, mode)]
-    lines = [f"{main_command()} --op_mode={mode}", *map(shlex.quote, items)]
-    return " \\\n  ".join(lines)
+    command = "test" if mode == "test" else "resume"
+    items = [f"--{command}={as_typed(folder)}", *typed_again(flags, mode)]
+    return " \\\n  ".join([main_command(), *map(shlex.quote, items)])
 
 
 def typed_again(flags: Flags, mode: str) -> list[str]:

@@ -176,6 +176,8 @@ class Saving:
         self._unanswered = unanswered
 
     def _save(self) -> bool:
+        if self._last is not None and self._last[0] == self._tally.updates:
+            return False  # an update is saved once
         faults.at("save.begin")
         self._bring_history_to_disk()
         path = self._writer.save(

@@ -109,9 +109,9 @@ def evaluate(
                     f"{game.length_steps} steps, {game.length_frames} frames"
                 )
 
+            show(f"playing {env}, up to {min(MAX_ENVS, flags.test_episode_count)} games at a time")
             if flags.render and len(played) == 1:
                 play_shown(blueprint, model, env, output / f"{stem}.mp4", finished, show)
-            show(f"playing {env}, up to {min(MAX_ENVS, flags.test_episode_count)} games at a time")
             play_games(blueprint, model, env, flags.test_episode_count, games, finished, show)
     except (KeyboardInterrupt, EnvironmentFault, OSError) as error:
         count = sum(map(len, played.values()))

@@ -136,6 +136,8 @@ def check_can_be_shown(blueprint: Blueprint, env: str) -> None:
     Asked for before the first game, because not every environment can be: some know no render_mode.
     """
     mode = "human" if has_display() else "rgb_array"
+    if mode == "rgb_array":
+        os.environ["SDL_VIDEODRIVER"] = "dummy"  # otherwise SDL complains that there is no display
     check_rendering(game_config(blueprint, env), mode)
 
 

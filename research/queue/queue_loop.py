@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from research.queue import index
-from research.queue.curve_file import export_curve
+from research.queue.curve_file import export_curve, export_metrics
 from research.queue.plan import PlannedRun, load_queue
 from research.queue.room import check_room
 from research.queue.store import OUTPUT_FILE, RunState, Store
@@ -176,6 +176,7 @@ class QueueLoop:
         try:
             for path in export_curve(run, self._store, self._places.results):
                 log.info("wrote %s", path)
+            export_metrics(run, self._store, self._places.results)
         except (ConfigError, OSError) as error:
             log.warning("the curve of %s was not written: %s", run.name, error)
 

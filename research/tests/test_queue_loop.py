@@ -56,6 +56,11 @@ def test_all_runs_are_trained_booked_and_exported(bench: Bench) -> None:
     }
     assert all(run.about.finished and run.curve.agent_steps[-1] == 1000 for run in runs)
     assert "--background=True" in runs[0].about.command
+    kept = (bench.places.results / "first" / "metrics").glob("*.csv")
+    (one, *others) = [path.read_text().splitlines() for path in kept]
+    assert len(others) == 3
+    assert one[0].startswith("agent_steps,episode/return_mean")
+    assert one[-1].startswith("1000,100,")
     # Once more: nothing is left, and nothing changes.
     before = bench.rows()
     bench.work()

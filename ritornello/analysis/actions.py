@@ -97,16 +97,16 @@ def main(arguments: Sequence[str]) -> int:
         trust_modules_of(options.env)
     agents = _load(options.load_model_url, options.env)
     first, _ = next(iter(agents.values()))
-    with results_folder(options.output or first.folder / "actions") as folder:
-        played: list[Played] = []
-        with until_interrupted(played) as ending:
-            for label, (agent, tasks) in agents.items():
-                for task in tasks:
-                    watch(agent, label, task, options, played)
-        reports = [one.report() for one in played]
-        write_json(folder / "actions.json", {"agents": reports})
-        _draw(reports, folder / "actions.png")
-        say_written(folder, "actions.png", "actions.json")
+    folder = results_folder(options.output or first.folder / "actions")
+    played: list[Played] = []
+    with until_interrupted(played) as ending:
+        for label, (agent, tasks) in agents.items():
+            for task in tasks:
+                watch(agent, label, task, options, played)
+    reports = [one.report() for one in played]
+    write_json(folder / "actions.json", {"agents": reports})
+    _draw(reports, folder / "actions.png")
+    say_written(folder, "actions.png", "actions.json")
     return ending.status
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from math import isfinite
 from pathlib import Path
 
@@ -53,11 +52,12 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
     places = _places(options)
-    with results_folder(Path(options.output)) if options.output else nullcontext():
-        if options.scores:
-            _compare_scores(options)
-        else:
-            _compare_runs(options, places)
+    if options.output:
+        results_folder(options.output)
+    if options.scores:
+        _compare_scores(options)
+    else:
+        _compare_runs(options, places)
     return 0
 
 
@@ -85,15 +85,15 @@ def _compare_runs(options: argparse.Namespace, places: Sequence[str]) -> None:
         _say(options, "table.md", page(games, notes))
         if options.output:
             for thin in runs_of(games):
-                write_csv(thin, Path(options.output))
-            draw_games(games, Path(options.output) / "curves.png")
+                write_csv(thin, options.output)
+            draw_games(games, options.output / "curves.png")
 
 
 def _show_profiles(options: argparse.Namespace, scored: Scored, notes: Sequence[str]) -> None:
     _say(options, "profiles.md", profiles_markdown(scored, notes))
     figure = profiles_figure(scored) if options.output else None
     if figure is not None:
-        save(figure, Path(options.output) / "profiles.png")
+        save(figure, options.output / "profiles.png")
 
 
 def _compare_scores(options: argparse.Namespace) -> None:
@@ -101,7 +101,7 @@ def _compare_scores(options: argparse.Namespace) -> None:
     tables = read_tables([place for place in options.scores.split(",") if place])
     _say(options, "scores.md", scores_markdown(tables, options.at_steps))
     if options.output:
-        draw_scores(tables, Path(options.output) / "scores.png")
+        draw_scores(tables, options.output / "scores.png")
 
 
 def _places(options: argparse.Namespace) -> list[str]:
@@ -131,7 +131,7 @@ def _say(options: argparse.Namespace, name: str, text: str) -> None:
     with reader_may_leave():
         sys.stdout.write(text)
     if options.output:
-        write_text(Path(options.output) / name, text)
+        write_text(options.output / name, text)
         with reader_may_leave():
             sys.stdout.write(f"written to {options.output}: {name}\n")
 
@@ -170,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     about = "with --area_to: also show the difference of each configuration to this one"
     add("--against", default="", metavar="LABEL", help=about)
     about = "also write the page, its figure, and one CSV of at most 200 rows per run, fit for git"
-    add("--output", metavar="FOLDER", help=about)
+    add("--output", type=Path, metavar="FOLDER", help=about)
     return parser
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
-from ritornello.analysis.figure import LINE_COLOURS, learning_curves, save
+from ritornello.analysis.figure import learning_curves, save
 from ritornello.analysis.runs import Run, last_games, thinned
 from ritornello.analysis.statistics import FEW, Estimate, estimate
 from ritornello.core import markdown
@@ -209,7 +209,7 @@ def draw_games(games: Sequence[GameComparison], output: Path) -> None:
         game.env: {row.label: [run.curve for run in row.runs] for row in game.rows}
         for game in games
     }
-    save(learning_curves(curves), output, colours=LINE_COLOURS)
+    save(learning_curves(curves), output)
 
 
 def game_table(game: GameComparison) -> tuple[list[str], list[list[str]]]:

@@ -63,12 +63,12 @@ def main(arguments: Sequence[str]) -> int:
     if not 0 < options.perplexity < float("inf"):
         raise ConfigError(f"--perplexity={options.perplexity:g}, expected a number above 0.")
     agent = load_agent(options.load_model_url)
-    with results_folder(options.output or agent.folder) as folder:
-        if options.of == "replay":
-            points = replay_points(agent, options.points, options.buffer, options.seed)
-        else:
-            points = game_points(agent, options.points, options.seed)
-        _map(agent, points, options, folder / f"features_{options.of}")
+    folder = results_folder(options.output or agent.folder)
+    if options.of == "replay":
+        points = replay_points(agent, options.points, options.buffer, options.seed)
+    else:
+        points = game_points(agent, options.points, options.seed)
+    _map(agent, points, options, folder / f"features_{options.of}")
     return 0
 
 

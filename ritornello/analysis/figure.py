@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image
 
 from ritornello.analysis.statistics import FEW, over_seeds
 from ritornello.core.atomic_file import atomic_path
@@ -26,7 +25,6 @@ FEW_POINTS = 30  # up to so many are marked one by one
 LOOKS = tuple((colour, dash) for dash, colour in product(("-", "--", ":", "-."), COLOURS))
 MEAN_RETURN = "mean return of the last games, not clipped"
 LEGEND = "thick: interquartile mean, as far as all seeds got; thin: each seed to its own end"
-LINE_COLOURS = 128  # enough for the lines of a figure and their soft edges
 WIDTH_INCHES = 11.0
 LEGEND_COLUMNS = 3  # at most
 LINE_INCHES = 0.6  # of an entry of the legend: the line and the space around it
@@ -34,31 +32,17 @@ LETTER_INCHES = 0.07  # of its text, of 9 points: a little above the mean of the
 LEGEND_OF_MANY = "thick: interquartile mean, as far as all seeds got; band: its 95 % interval"
 
 
-def save(figure: Figure, output: Path, *, colours: int | None = None) -> None:
-    """Write a figure as a PNG file, which is whole or absent; `colours` as in `png`."""
+def save(figure: Figure, output: Path) -> None:
+    """Write a figure as a PNG file, which is whole or absent."""
     with atomic_path(output) as temporary:
-        temporary.write_bytes(png(figure, colours=colours))
+        figure.savefig(temporary, format="png")
 
 
-def png(figure: Figure, *, colours: int | None = None) -> bytes:
-    """Return a figure as the content of a PNG file.
-
-    Args:
-      figure: the figure.
-      colours: so many different ones at most, from 2 to 256, which makes a figure of lines four
-        times smaller; None: all that there are.
-    """
+def png(figure: Figure) -> bytes:
+    """Return a figure as the content of a PNG file."""
     output = BytesIO()
     figure.savefig(output, format="png")
-    if colours is None:
-        return output.getvalue()
-    output.seek(0)
-    few = BytesIO()
-    with Image.open(output) as image:
-        # Undithered: no dots around letters and lines.
-        palette = image.convert("RGB").quantize(colours, dither=Image.Dither.NONE)
-        palette.save(few, format="png", optimize=True)
-    return few.getvalue()
+    return output.getvalue()
 
 
 def legend(figure: Figure, title: str | None = None, columns: int = 2) -> None:

@@ -239,24 +239,24 @@ def make_film(
       The exit status of the command: Ctrl-C ends the game and keeps what was played.
     """
     reel = Reel()
-    with results_folder(viewing.output) as folder:
-        with until_interrupted(reel) as ending:
-            for moment in viewing.moments():
-                reel.add(moment, look(moment))
-        arrays = reel.arrays()
-        recording = {
-            "env": viewing.agent.games[viewing.task],
-            "seed": viewing.seed,
-            "action_names": list(viewing.agent.env_spec.action_meanings),
-            "actions": viewing.actions,
-        }
-        write_json(folder / "actions.json", recording)
-        np.savez_compressed(folder / "maps.npz", allow_pickle=False, **arrays)
-        draw, still, settings = paint(arrays)
-        _draw_film(viewing, reel, draw, still)
-        shown = {"frames": len(reel), "still": viewing.options.start + still}
-        write_json(folder / "settings.json", {**viewing.facts(), **shown, **settings})
-        say_written(folder, f"film.mp4 of {len(reel)} moments", "still.png", "maps.npz, *.json")
+    folder = results_folder(viewing.output)
+    with until_interrupted(reel) as ending:
+        for moment in viewing.moments():
+            reel.add(moment, look(moment))
+    arrays = reel.arrays()
+    recording = {
+        "env": viewing.agent.games[viewing.task],
+        "seed": viewing.seed,
+        "action_names": list(viewing.agent.env_spec.action_meanings),
+        "actions": viewing.actions,
+    }
+    write_json(folder / "actions.json", recording)
+    np.savez_compressed(folder / "maps.npz", allow_pickle=False, **arrays)
+    draw, still, settings = paint(arrays)
+    _draw_film(viewing, reel, draw, still)
+    shown = {"frames": len(reel), "still": viewing.options.start + still}
+    write_json(folder / "settings.json", {**viewing.facts(), **shown, **settings})
+    say_written(folder, f"film.mp4 of {len(reel)} moments", "still.png", "maps.npz, *.json")
     return ending.status
 
 

@@ -93,8 +93,8 @@ def main(arguments: Sequence[str]) -> int:
     with progress() as bars:
         agents = load_training(options.load_model_url, options.checkpoints, bars)
         others = {place: load_training(place, options.checkpoints, bars) for place in places}
-        with results_folder(options.output or agents[-1].folder / "filters") as folder:
-            written = _compare_all(agents, others, options, folder, bars)
+        folder = results_folder(options.output or agents[-1].folder / "filters")
+        written = _compare_all(agents, others, options, folder, bars)
     say_written(folder, *written)
     return 0
 

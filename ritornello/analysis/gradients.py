@@ -56,13 +56,13 @@ def main(arguments: Sequence[str]) -> int:
         for steps, values in measured
         for layer, of in values.items()
     ]
-    with results_folder(options.output or run / "analysis") as folder:
-        text = csv_text(("agent_steps", "layer", *QUANTITIES), rows)
-        write_text(folder / "gradients.csv", text)
-        count = min(MAX_COLUMNS, len(measured))
-        shown = np.linspace(0, len(measured) - 1, count).round().astype(int)
-        about = f"{run.resolve().name}: {len(measured)} records of the training"
-        save(heat_maps([measured[n] for n in shown], about), folder / "gradients.png")
+    folder = results_folder(options.output or run / "analysis")
+    text = csv_text(("agent_steps", "layer", *QUANTITIES), rows)
+    write_text(folder / "gradients.csv", text)
+    count = min(MAX_COLUMNS, len(measured))
+    shown = np.linspace(0, len(measured) - 1, count).round().astype(int)
+    about = f"{run.resolve().name}: {len(measured)} records of the training"
+    save(heat_maps([measured[n] for n in shown], about), folder / "gradients.png")
     say_written(folder, "gradients.png", "gradients.csv")
     return 0
 

@@ -6,10 +6,9 @@ import argparse
 import csv
 import io
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -24,7 +23,6 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.core.stop_signals import INTERRUPTED
 
-NEXT_TO_READ = re.compile(r"\s*Next\s+to\s+read:\s+\S+\.py\.")  # for readers of the code
 PLACE = "run folder, checkpoint file or model folder"
 
 
@@ -38,7 +36,7 @@ def command_parser(command: str, about: str | None, examples: str) -> argparse.A
     """
     return argparse.ArgumentParser(
         prog=f"python -m ritornello.analysis {command}",
-        description=about and NEXT_TO_READ.sub("", about),
+        description=about,
         epilog=f"examples:\n{examples}",
         formatter_class=WrappedHelp,
         allow_abbrev=False,
@@ -122,32 +120,22 @@ def until_interrupted(kept: Sized) -> Iterator[Ending]:
         ending.status = INTERRUPTED
 
 
-@contextmanager
-def results_folder(folder: Path) -> Iterator[Path]:
-    """Make the folder of the results before the work; yield it.
-
-    What was made here and is still empty at the end is taken away again: nothing was found out.
+def results_folder(folder: Path) -> Path:
+    """Make the folder of the results before the work, and return it.
 
     Raises:
-      ConfigError: if the folder cannot be made, or nothing can be written there.
+      ConfigError: if it cannot be made, or nothing can be written there.
     """
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with TemporaryFile(dir=folder):  # it may be there, and for reading only
-                pass
-        except OSError as error:
-            reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror
-            raise ConfigError(
-                f"{shown_text(str(folder))} cannot hold the results: {reason}. Expected a folder, "
-                "there or not yet, to write into: give another one, e.g. --output=/tmp/analysis."
-            ) from error
-        yield folder
-    finally:
-        for path in made:
-            with suppress(OSError):  # there is something in it
-                path.rmdir()
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):  # it may be there, and for reading only
+            return folder
+    except OSError as error:
+        reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror
+        raise ConfigError(
+            f"{shown_text(str(folder))} cannot hold the results: {reason}. Expected a folder, "
+            "there or not yet, to write into: give another one, e.g. --output=/tmp/analysis."
+        ) from error
 
 
 def matching(pattern: str) -> list[Path]:

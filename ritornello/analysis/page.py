@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ritornello.core.plain_data import shown_text
@@ -19,27 +19,19 @@ MAX_TEXT = 5000  # characters of a cell or a line
 MAX_ROWS = 400  # of a table
 
 STYLE = """
-:root { color-scheme: light dark; --ink: #222; --soft: #5a5a5a; --line: #d8d8d8; --ground: #fff;
-  --card: #f5f5f5; --link: #0b5cad; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e6e6; --soft: #a8a8a8; --line: #3c3c3c;
-  --ground: #161616; --card: #222; --link: #7ab8ff; } }
-body { margin: 0; color: var(--ink); background: var(--ground);
-  font: 16px/1.5 system-ui, sans-serif; }
+:root { color-scheme: light dark; }
+body { margin: 0; font: 16px/1.5 system-ui, sans-serif; }
 header, main, footer { max-width: 62rem; margin: 0 auto; padding: 0 1rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.2rem; margin: 2.2rem 0 .6rem; border-bottom: 1px solid var(--line); }
-h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
-a { color: var(--link); }
+h2 { font-size: 1.2rem; margin-top: 2.2rem; border-bottom: 1px solid #888; }
 nav ul { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; }
-p.soft, figcaption, footer { color: var(--soft); font-size: .9rem; }
+p.soft, figcaption, footer { opacity: .8; font-size: .9rem; }
 div.scroll { overflow-x: auto; margin: .6rem 0; }
 table { border-collapse: collapse; font-size: .88rem; }
 th, td { text-align: left; vertical-align: top; padding: .25rem .9rem .25rem 0;
-  border-bottom: 1px solid var(--line); max-width: 34rem; }
-pre { background: var(--card); padding: .7rem .9rem; border-radius: .4rem; font-size: .82rem;
-  white-space: pre-wrap; }
+  border-bottom: 1px solid #8886; max-width: 34rem; }
+pre { background: #8882; padding: .7rem .9rem; font-size: .82rem; white-space: pre-wrap; }
 figure { margin: .8rem 0; }
 figure img, figure video { display: block; max-width: 100%; height: auto; background: #fff; }
-summary { cursor: pointer; }
 """
 
 
@@ -54,11 +46,6 @@ def escaped(value: object, limit: int = MAX_TEXT) -> Markup:
     if isinstance(value, Markup):
         return value
     return Markup(html.escape(shown_text(str(value), limit)))
-
-
-def join(*parts: object) -> Markup:
-    """Return parts one after the other; None is left out."""
-    return Markup("".join(escaped(part) for part in parts if part is not None))
 
 
 def paragraph(text: str) -> Markup:
@@ -78,22 +65,20 @@ def table(
     all_rows = list(rows)
     if not all_rows:
         return paragraph(empty)
-    head = "".join(f'<th scope="col">{escaped(each)}</th>' for each in headings)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escaped(cell)}</td>' for cell in row)}</tr>"
-        for row in all_rows[:MAX_ROWS]
-    )
+    names = "".join(f'<th scope="col">{escaped(each)}</th>' for each in headings)
+    head = f"<thead><tr>{names}</tr></thead>" if headings else ""
+    cells = (map(escaped, row) for row in all_rows[:MAX_ROWS])
+    body = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in cells)
     more = len(all_rows) - MAX_ROWS
     note = paragraph(f"{more:,} more rows are left out.") if more > 0 else ""
-    head = f"<thead><tr>{head}</tr></thead>" if headings else ""
     return Markup(
         f'<div class="scroll" tabindex="0"><table>{head}<tbody>{body}</tbody></table></div>{note}'
     )
 
 
-def facts(pairs: Iterable[tuple[str, object]]) -> Markup:
+def facts(values: Mapping[str, object]) -> Markup:
     """Return a table of names and values; those that are None or empty are left out."""
-    return table((), [pair for pair in pairs if pair[1] is not None and pair[1] != ""])
+    return table((), [pair for pair in values.items() if pair[1] is not None and pair[1] != ""])
 
 
 def code(lines: Iterable[str]) -> Markup:
@@ -136,7 +121,7 @@ class Page:
             reason = shown_text(str(error) or type(error).__name__, 500)
             self.problems.append(f"{name}: {reason}")
             shown.append(paragraph(f"This cannot be shown: {reason}"))
-        self.parts.append((name, join(*shown)))
+        self.parts.append((name, Markup("".join(shown))))
 
     def html(self, end: str) -> str:
         """Return the whole page, `end` being its last line."""

@@ -28,7 +28,6 @@ from ritornello.analysis.page import (
     code,
     folded,
     heading,
-    join,
     paragraph,
     picture,
     table,
@@ -138,7 +137,8 @@ def _scores(compared: SequenceComparison) -> Iterator[Markup]:
     """Yield the scores of each game, and how often each configuration beats each other one."""
     yield paragraph(SCORE if compared.games else "No run has finished a game yet.")
     for game in compared.games:
-        yield join(heading(game.env), table(*game_table(game)))
+        yield heading(game.env)
+        yield table(*game_table(game))
         if len(game.rows) > 1:
             yield paragraph(IMPROVEMENT)
             yield table(*improvement_table({row.label: [row.scores] for row in game.rows}))
@@ -171,7 +171,8 @@ def _films_of(folder: SequenceFolder) -> Iterator[Markup]:
     """Yield the films of all runs."""
     for run in folder.runs:
         for each in folder.run_folders(run):
-            yield join(heading(run.name), *films(each.path, FILM_BYTES // len(folder.runs)))
+            yield heading(run.name)
+            yield from films(each.path, FILM_BYTES // len(folder.runs))
 
 
 def _again(folder: SequenceFolder, place: Path) -> Iterator[Markup]:

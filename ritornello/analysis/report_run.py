@@ -28,8 +28,9 @@ from ritornello.analysis.page import (
 )
 from ritornello.analysis.run_facts import commit_text, machine_text, own_command
 from ritornello.analysis.runs import find_runs, last_games
+from ritornello.core.durations import duration
 from ritornello.core.errors import ConfigError
-from ritornello.core.plain_data import parse_json, shown
+from ritornello.core.plain_data import parse_json, read_text, shown
 from ritornello.core.run_layout import (
     EVALUATIONS,
     FINDINGS,
@@ -81,29 +82,33 @@ def add_run(page: Page, place: Path, film_bytes: int) -> None:
 def _result(place: Path, records: list[Record]) -> Iterator[Markup]:
     """Yield how far the run came and what it scored."""
     summary, status, flags = (_object(place / name) for name in (SUMMARY, STATUS, FLAGS))
-    pairs: list[tuple[str, object]] = [
-        ("environment", flags.get("env")),
-        ("seed", flags.get("seed")),
-        ("state", summary.get("reason") or status.get("state") or "not known"),
-        ("planned agent steps", _number(flags.get("environment_max_steps"))),
-        ("best mean return", _number(summary.get("best_mean_return"))),
-    ]
+    numbers = {
+        "planned agent steps": flags.get("environment_max_steps"),
+        "best mean return": summary.get("best_mean_return"),
+    }
     if records:
         newest = records[-1]
-        minutes, seconds = divmod(round(newest.wall_s), 60)
-        pairs += [
-            ("agent steps", _number(newest.agent_steps)),
-            ("frames of the simulator", _number(newest.frames)),
-            ("updates", _number(newest.updates)),
-            ("games", _number(newest.episodes)),
-            ("running time", f"{minutes} min {seconds} s"),
-            ("mean return of the last games", _number(newest.values.get("episode/return_mean"))),
-            ("mean score over the games", _number(newest.values.get("episode/score_mean"))),
-            ("best game", _number(newest.values.get("episode/return_best"))),
-        ]
+        numbers |= {
+            "agent steps": newest.agent_steps,
+            "frames of the simulator": newest.frames,
+            "updates": newest.updates,
+            "games": newest.episodes,
+            "mean return of the last games": newest.values.get("episode/return_mean"),
+            "mean score over the games": newest.values.get("episode/score_mean"),
+            "best game": newest.values.get("episode/return_best"),
+        }
     else:
         yield paragraph("The run has not written a record.")
-    yield facts(pairs)
+    told = {name: f"{x:,.10g}" for name, x in numbers.items() if isinstance(x, (int, float))}
+    yield facts(
+        {
+            "environment": flags.get("env"),
+            "seed": flags.get("seed"),
+            "state": summary.get("reason") or status.get("state") or "not known",
+            **told,
+            "running time": duration(records[-1].wall_s) if records else None,
+        }
+    )
 
 
 def _sessions(place: Path) -> Iterator[Markup]:
@@ -113,14 +118,14 @@ def _sessions(place: Path) -> Iterator[Markup]:
         yield heading(f"Session {number} of {len(found)}")
         versions = session.get("versions") or {}
         yield facts(
-            [
-                ("begun", session.get("started")),
-                ("command", " ".join(map(str, session.get("command_line", [])))),
-                ("version", session.get("version")),
-                ("commit", commit_text(session.get("source") or {})),
-                ("libraries", ", ".join(starmap("{} {}".format, versions.items()))),
-                ("machine", machine_text(session.get("machine") or {})),
-            ]
+            {
+                "begun": session.get("started"),
+                "command": " ".join(map(str, session.get("command_line", []))),
+                "version": session.get("version"),
+                "commit": commit_text(session.get("source") or {}),
+                "libraries": ", ".join(starmap("{} {}".format, versions.items())),
+                "machine": machine_text(session.get("machine") or {}),
+            }
         )
         changes = [
             [shown(note.get(name)) for name in ("updates", "command", "values", "result")]
@@ -207,11 +212,11 @@ def _machine(records: list[Record]) -> Iterator[Markup]:
         rows.append((name, short(sum(values) / len(values)), short(max(values))))
     book = EnergyBook(records)
     yield facts(
-        [
-            ("time in which nothing else used the machine", share_text(undisturbed_share(records))),
-            ("energy", energy_text(book.joules if book.steps else None)),
-            ("energy per million agent steps", energy_text(book.joules_per_million_steps)),
-        ]
+        {
+            "time in which nothing else used the machine": share_text(undisturbed_share(records)),
+            "energy": energy_text(book.joules if book.steps else None),
+            "energy per million agent steps": energy_text(book.joules_per_million_steps),
+        }
     )
     yield folded("All readings", table(("metric", "mean", "highest"), rows))
 
@@ -261,9 +266,7 @@ def _object(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         return {}
-    if path.stat().st_size > MAX_BYTES:
-        raise ConfigError(f"{path.name} is longer than the {MAX_BYTES:,} bytes expected.")
-    found = parse_json(path.read_text("utf-8", "replace"), path.name)
+    found = parse_json(read_text(path, path.name, MAX_BYTES), path.name)
     if not isinstance(found, dict):
         raise ConfigError(f"{path.name} holds no JSON object.")
     return found
@@ -282,11 +285,6 @@ def _last_lines(path: Path, count: int = LINES) -> list[str]:
         return []
     with path.open(encoding="utf-8", errors="replace") as file:
         return [line.rstrip("\n") for line in deque(file, count) if line.endswith("\n")]
-
-
-def _number(value: object) -> str | None:
-    """Return a number with its thousands apart; None of anything else."""
-    return f"{value:,.10g}" if isinstance(value, (int, float)) else None
 
 
 def _value(value: object) -> str:

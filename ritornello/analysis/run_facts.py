@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from math import inf
-from typing import Any
+from typing import Annotated, Any
 
-from ritornello.core.plain_data import shown
-
-
-def check_flags(flags: Mapping[str, Any]) -> None:
-    """Raise ValueError unless the flags that are read here are what a run writes."""
-    env, seed = flags["env"], flags["seed"]
-    shares, buffers = flags.get("env_shares") or [], flags.get("replay_parameters", [])
-    if not isinstance(env, str):
-        raise ValueError(f"env is {shown(env)}, expected a text")
-    if type(seed) is not int:
-        raise ValueError(f"seed is {shown(seed)}, expected a whole number")
-    count = env.count(",") + 1
-    if (
-        not isinstance(shares, list)
-        or len(shares) not in (0, count)
-        or not all(map(_is_share, shares))
-        or (shares and not any(shares))
-    ):
-        raise ValueError(
-            f"env_shares is {shown(shares)}, expected {count} numbers from 0 on, one of them above"
-        )
-    if not isinstance(buffers, list) or not all(isinstance(each, dict) for each in buffers):
-        raise ValueError(f"replay_parameters is {shown(buffers)}, expected a list of buffers")
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
-def _is_share(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value < inf
+class RunFlags(BaseModel):
+    """The flags that are read here, as a run writes them."""
+
+    model_config = ConfigDict(strict=True)
+    env: str
+    seed: int
+    env_shares: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = None
+    replay_parameters: list[dict[str, Any]] = []
+    avg_buff_size: int | None = None
+
+    @model_validator(mode="after")
+    def _check_shares(self) -> RunFlags:
+        count = self.env.count(",") + 1
+        if self.env_shares and (len(self.env_shares) != count or not any(self.env_shares)):
+            raise ValueError(f"expected {count} env_shares, one of them above 0")
+        return self
 
 
 def machine_text(machine: Mapping[str, Any]) -> str:

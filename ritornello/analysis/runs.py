@@ -6,8 +6,6 @@ run it was, so that a table in the documents can be made again from files beside
     # {"label": "elite 3", "env": "PongNoFrameskip-v4", "seed": 1, "command": "python main.py ...
     agent_steps,wall_s,return_mean
     21280,8.827,-21.0
-
-Next to read: analysis/compare.py.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from ritornello.analysis.configuration import (
     label_by,
 )
 from ritornello.analysis.options import csv_text, matching, split_label
-from ritornello.analysis.run_facts import check_flags, commit_text, machine_text, own_command
+from ritornello.analysis.run_facts import RunFlags, commit_text, machine_text, own_command
 from ritornello.core.atomic_file import write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json
@@ -42,6 +40,7 @@ from ritornello.metrics.machine_share import undisturbed_share
 from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import read_records
 from ritornello.sequences.folder import STATE_FILE, RunState, SequenceFolder
+from ritornello.sequences.forms import checked
 
 COLUMNS = ("agent_steps", "wall_s", "return_mean")
 MAX_ROWS = 200
@@ -206,17 +205,12 @@ def _below(path: Path) -> Iterator[Iterator[Run]]:
         sequence = SequenceFolder.open(path)
         yield from (of_sequence(sequence, state) for state in sequence.runs)
     elif RunFolder(path).metrics_file.is_file():
-        yield _of_folder(RunFolder(path))
+        yield _of_folders([RunFolder(path)], "", RunFolder(path).summary_file.exists(), None)
     elif path.is_dir():
         for child in sorted(path.iterdir()):
             # A link may lead back up, or to a run that is met in its own place as well.
             if not (child.is_symlink() and child.is_dir()):
                 yield from _below(child)
-
-
-def _of_folder(folder: RunFolder) -> Iterator[Run]:
-    """Yield the games of a run that lies by itself."""
-    yield from _games(_about(folder, "", folder.summary_file.exists(), None), [folder])
 
 
 def _read_csv(path: Path) -> Iterator[Run]:
@@ -267,11 +261,14 @@ def of_sequence(sequence: SequenceFolder, state: RunState) -> Iterator[Run]:
     if sequence.arguments:
         command += ["--", *sequence.arguments]
     finished = state.status == "done"
-    yield from _games(_about(folders[-1], label, finished, shlex.join(command)), folders)
+    yield from _of_folders(folders, label, finished, shlex.join(command))
 
 
-def _games(about: About, folders: Sequence[RunFolder]) -> Iterator[Run]:
-    """Yield a run; one that plays several games once for each that it plays."""
+def _of_folders(
+    folders: Sequence[RunFolder], label: str, finished: bool, command: str | None
+) -> Iterator[Run]:
+    """Yield a run; one that plays several games once for each that it plays. See `_about`."""
+    about = _about(folders[-1], label, finished, command)
     records = [record for folder in folders for record in read_records(folder.path)]
     energy = EnergyBook(records).joules_per_million_steps
     about = replace(about, undisturbed=undisturbed_share(records), joules_per_million_steps=energy)
@@ -303,23 +300,21 @@ def _steps_of(task: int, share: float) -> Callable[[Record], float]:
 def _about(folder: RunFolder, label: str, finished: bool, command: str | None) -> About:
     """Return what is known of a run; `command` None: the commands that it was given itself."""
     try:
-        flags = folder.read_flags()
-        check_flags(flags)
+        flags = checked(RunFlags, folder.read_flags(), "flags.json")
         sessions = folder.sessions() or [{}]
-        machine = sessions[0].get("machine", {})
         commits = dict.fromkeys(commit_text(session.get("source", {})) for session in sessions)
         return About(
             label=label,
-            env=flags["env"],
-            seed=flags["seed"],
+            env=flags.env,
+            seed=flags.seed,
             finished=finished,
             best=None,
             command=own_command(sessions) if command is None else command,
             commit=", then ".join(commits),
-            machine=machine_text(machine),
-            averaged_games=flags.get("avg_buff_size"),
+            machine=machine_text(sessions[0].get("machine", {})),
+            averaged_games=flags.avg_buff_size,
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ConfigError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{folder.path} has metrics.jsonl, but its flags.json or run.json cannot be read "
             f"({error!r}). Leave the folder out, or restore the file."

@@ -65,7 +65,7 @@ HINTS: dict[str, str] = {
     "--lstm_size": "rnn_size",
     "--feature_out_layer_size": "hidden_size",
     "--model": "network policy arch agent_type use_resnet",
-    "--device=cuda or cpu, and --learner_count for several GPUs": "cuda gpu num_gpus disable_cuda",
+    "--device=cuda or cpu, and --learner_count for several GPUs": "cuda gpu use_gpu num_gpus disable_cuda",
     "--skipped_frames": "frame_skip frameskip env_frameskip action_repeat",
     "--frames_stacked": "frame_stack framestack env_framestack",
     "--frame_scale_resolution=<height>,<width>": "frame_height frame_width",

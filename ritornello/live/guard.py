@@ -44,7 +44,7 @@ NO_ENTRY = (
 class Keys:
     """The secrets of one start of the page."""
 
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
 
     @property
     def post(self) -> str:

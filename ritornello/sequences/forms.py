@@ -59,6 +59,8 @@ def _problem(error: Any, known: list[str]) -> str:
     if error["type"] == "extra_forbidden":
         hint = did_you_mean(str(error["loc"][-1]), known)
         return f"unknown key {shown_text(place)}{f'; {hint}' if hint else ''}"
+    if error["type"] == "missing":
+        return f"{shown_text(place)} is missing"
     message = str(error["msg"]).removeprefix("Value error, ").replace("Input should be", "expected")
     if not place:
         return cut(message, 400)

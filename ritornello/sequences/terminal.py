@@ -106,9 +106,9 @@ def line_on(folder: SequenceFolder, run: RunState, seconds: float) -> str:
     group = shown_text(run.group)
     line = f"{number}/{len(folder.runs)} {group}, seed {run.seed}: {duration(seconds)}"
     if record is not None:
-        line += f", {record.agent_steps:,} agent steps"
+        line += f", {record.agent_steps:,} steps"
         if RETURN in record.values:
-            line += f", mean return {record.values[RETURN]:.1f}"
+            line += f", return {record.values[RETURN]:.1f}"
     if folder.at_once > 1:
         return line
     is_running = run.status == "running"
@@ -116,7 +116,7 @@ def line_on(folder: SequenceFolder, run: RunState, seconds: float) -> str:
     to_go = seconds_to_go(folder, ahead)
     if to_go is not None:
         to_go -= seconds if is_running else 0.0
-        line += f"; about {duration(max(0.0, to_go))} to go"
+        line += f"; {duration(max(0.0, to_go))} to go"
     return line
 
 

@@ -16,7 +16,6 @@ from ritornello.agent.session import prepare
 from ritornello.agent.testing import whole_games
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.wrappers import registry
-from ritornello.wrappers.user_code import import_module
 from tests.deadlines import HANGS_S
 
 ROOT = Path(__file__).parents[2]
@@ -79,15 +78,6 @@ def test_an_environment_of_gymnasium_that_needs_a_package_says_which() -> None:
     assert "install jax" in message
 
 
-@pytest.mark.parametrize("path", ["./my_envs.py", "/home/me/my_envs.py", "my_envs.py", "a/b"])
-def test_a_path_in_the_place_of_a_module_is_told_how_to_name_it(path: str) -> None:
-    message = refusal(f"--env={path}:Mine-v0")
-    assert "is not the name of a module" in message
-    if path.endswith("my_envs.py"):
-        assert "PYTHONPATH" in message
-        assert "--env=my_envs:<id>" in message
-
-
 @pytest.mark.parametrize(
     ("code", "error", "line"),
     [
@@ -107,12 +97,6 @@ def test_a_module_with_a_bug_is_named_with_error_and_line(
     assert "my_envs.py, line 19" in message
     assert error in message
     assert line in message
-
-
-@pytest.mark.parametrize("name", ["wrappers", "agent", "replay", "main"])
-def test_a_module_that_is_named_like_one_of_this_program_is_to_be_renamed(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"'{name}' is the name of a package.*rename your module"):
-        import_module(name, f"{name}:Pole-v0")
 
 
 def test_a_module_that_is_not_there_is_told_apart_from_one_that_lacks_something() -> None:
@@ -136,21 +120,6 @@ def test_a_constructor_that_raises_is_named_with_error_and_line(
     assert "when it was made" in message
     assert error in message
     assert "my_envs.py, line 20" in message
-
-
-def test_a_constructor_that_wants_arguments_says_what_to_do(user_module) -> None:
-    code = "class Wants(Env):\n    def __init__(self, size): pass"
-    message = refusal(user_module(code, "Wants"))
-    assert "missing 1 required positional argument: 'size'" in message
-    assert "give its arguments as JSON, e.g. --env_kwargs='{\"size\": 3}'" in message
-    env = "--env=my_envs:Mine-v0"
-    assert prepare([env, '--env_kwargs={"size": 3}']).blueprint.env_spec.action_count == 2
-
-
-@pytest.mark.parametrize("entry", ["'my_envs:Missing'", "'no_such_module:Env'", "'my_envs'", "3"])
-def test_an_entry_point_that_is_missing_is_named(user_module, entry: str) -> None:
-    message = refusal(user_module("", entry))
-    assert "my_envs:Mine-v0 raised" in message
 
 
 @pytest.mark.parametrize(

@@ -195,15 +195,6 @@ def test_latest_wins_over_names_after_resuming_from_an_older_update(tmp_path: Pa
     assert names(tmp_path, "update_*.pt") == [f"update_0000000{n}.pt" for n in (10, 15, 20, 30)]
 
 
-def test_best_is_used_when_alone(tmp_path: Path) -> None:
-    writer = save_several(tmp_path, [1, 2])
-    writer.save_best(state_at(77), score=77.0)
-    assert load(tmp_path).state["updates"] == 2
-    for path in (*tmp_path.glob("update_*"), tmp_path / "latest"):
-        path.unlink()
-    assert load(tmp_path).state["updates"] == 77
-
-
 def test_a_url_that_leads_nowhere_says_what_was_expected_and_what_there_is(tmp_path: Path) -> None:
     (tmp_path / "Pong_1" / "checkpoints").mkdir(parents=True)
     with pytest.raises(CheckpointError, match=r"does not exist. Expected a run folder.*Pong_1"):

@@ -125,17 +125,6 @@ def test_latest_names_a_file_of_its_own_folder_or_is_passed_over_with_a_warning(
     assert "Falling back to" in caplog.text
 
 
-def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
-    path = CheckpointWriter(tmp_path).save(
-        state_at(1), updates=1, agent_steps=1, replay=replay_with(a=1)
-    )
-    path.with_suffix(".replay").unlink()
-    os.mkfifo(path.with_suffix(".replay"))
-    os.mkfifo(tmp_path / "update_000000002.pt")
-    with pytest.raises(CheckpointError, match="it is not a file"):
-        load(tmp_path).load_replay()
-
-
 # --- what must not be written over ---------------------------------------------------------------
 
 
@@ -287,14 +276,3 @@ def test_a_payload_does_not_run_and_the_message_is_one_plain_line(
         load(path).load_replay()
     assert str(caught.value).isprintable()
     assert not (tmp_path / "executed").exists()
-
-
-def test_a_planted_link_in_the_place_of_a_temporary_is_not_written_through(tmp_path: Path) -> None:
-    writer = CheckpointWriter(tmp_path / "checkpoints")
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    link = tmp_path / "checkpoints" / f".update_000000001.pt.{os.getpid()}.tmp"
-    link.symlink_to(victim)
-    writer.save(state_at(1), updates=1, agent_steps=1)
-    assert victim.read_text() == "precious"
-    assert not (tmp_path / "checkpoints" / "update_000000001.pt").is_symlink()

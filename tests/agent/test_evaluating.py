@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import threading
 import time
 from dataclasses import replace
@@ -32,7 +31,6 @@ from ritornello.agent.testing.evaluation import (
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.flags.environment import EnvironmentFlags
 from ritornello.metrics.record import check_declared
-from tests.agent import pictures
 from tests.agent.light_followers import light_follower
 from tests.agent.runs import BOTH_GAMES, COUNTING, make_blueprint
 from tests.deadlines import HANGS_S
@@ -124,16 +122,6 @@ def test_a_preset_without_rules_is_refused(name, said):
         evaluation_blueprint(make_blueprint(evaluation_preset=name))
 
 
-def test_threads_of_the_trainer_stay_as_they_are(tmp_path):
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        evaluated(tmp_path, order())
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
 def test_what_cannot_be_filmed_is_evaluated_all_the_same(tmp_path):
     rows, done, _ = evaluated(tmp_path, order(is_filmed=True))
     assert "no more films are made" in done.problem
@@ -149,14 +137,6 @@ def test_a_film_is_there_whole_or_not_at_all(tmp_path):
     (tmp_path / "films" / ".update_00000008.mp4").write_bytes(b"half")
     remove_half_films(tmp_path)
     assert [path.name for path in (tmp_path / "films").iterdir()] == ["update_00000007.mp4"]
-
-
-@pytest.mark.parametrize("env", pictures.IDS)
-def test_a_film_that_cannot_be_written_costs_no_evaluation(tmp_path, env):
-    rows, done, _ = evaluated(tmp_path, order(is_filmed=True), env=env)
-    assert [(row.games, row.film) for row in rows] == [(3, ""), (3, "")]
-    assert "no more films are made: env tests/pictures" in done.problem
-    assert list((tmp_path / "films").iterdir()) == []
 
 
 def test_a_game_that_is_filmed_and_does_not_end_is_ended(tmp_path, monkeypatch):
@@ -481,18 +461,6 @@ def test_a_death_is_reported_and_mended_and_counts_for_nothing(follow, caplog):
 
 
 @pytest.mark.process
-def test_one_that_was_killed_while_it_rests_is_replaced(follow, caplog):
-    followed = follow()
-    followed.fall_due()
-    followed.until(lambda: followed.played() == [1])
-    os.kill(followed.made.rows()[0].pid, signal.SIGKILL)
-    followed.fall_due()  # at once: it may be asked before its death was seen
-    followed.until(lambda: "killed by signal 9" in caplog.text)
-    followed.fall_due()
-    followed.until(lambda: 3 in followed.played())
-
-
-@pytest.mark.process
 def test_one_that_hangs_is_ended(follow, caplog):
     followed = follow(worker_timeout=1.0)
     followed.trouble("hangs")
@@ -518,20 +486,6 @@ def test_after_failures_in_a_row_it_is_switched_off_and_training_goes_on(follow,
     followed.fall_due()
     followed.until(lambda: followed.made.rows()[0].pid is None)
     assert followed.made.values()["evaluation/left_out"] == 0
-
-
-@pytest.mark.process
-def test_one_that_cannot_be_started_is_a_failure_and_no_end(follow, caplog, monkeypatch):
-    followed = follow()
-
-    def no_room(*arguments):
-        raise OSError(11, "Resource temporarily unavailable")
-
-    monkeypatch.setattr(followed.made._life, "launch", no_room)
-    for _ in range(MAX_FAILURES + 1):
-        followed.fall_due()
-    assert "could not be started" in caplog.text
-    assert followed.made.values()["evaluation/lost"] == MAX_FAILURES
 
 
 @pytest.mark.process

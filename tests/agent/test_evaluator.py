@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from ritornello.agent.acting.acting_model import FlatWeights
 from ritornello.agent.acting.actor import Observation
 from ritornello.agent.assembly import Blueprint
-from ritornello.agent.machine import WeightFormat
 from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
 from ritornello.agent.testing import evaluator, whole_games
 from ritornello.agent.testing.evaluator import UnfinishedError, evaluate, evaluate_all
@@ -77,21 +75,6 @@ def test_a_test_has_the_threads_that_are_asked_for_and_no_more_than_games(
     checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
     evaluate(blueprint, checkpoint, tmp_path, show=silent)
     assert used == [threads]
-
-
-def test_what_plays_has_the_weights_that_workers_would_have(tmp_path: Path) -> None:
-    blueprint = make_blueprint(BREAKOUT)
-    learner = blueprint.learner().model
-    for weight_format in (WeightFormat(), WeightFormat(torch.bfloat16, channels_last=True)):
-        weights = FlatWeights(learner, weight_format)
-        of_workers = np.zeros(weights.nbytes, np.uint8)
-        weights.pack(learner, of_workers)
-        checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
-        model = evaluator._acting_model(replace(blueprint, acting_weights=weights), checkpoint)
-        plays, expected = model.state_dict(), weights.views(of_workers)
-        for name, tensor in expected.items():
-            assert torch.equal(plays[name], tensor), name
-            assert (plays[name].dtype, plays[name].stride()) == (tensor.dtype, tensor.stride())
 
 
 # --- several games -----------------------------------------------------------------------------
@@ -239,35 +222,6 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_first_game(
             test(blueprint, checkpoint, where, show=silent)
 
 
-def test_who_waits_no_longer_for_a_frozen_terminal_has_the_games(tmp_path: Path) -> None:
-    blueprint = make_blueprint(test_episode_count=3)
-    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
-
-    def freeze(line: str) -> None:
-        if line.startswith(("game 2/", "interrupted after 2")):
-            raise KeyboardInterrupt  # Ctrl-C while the line waits
-
-    (report,) = evaluate(blueprint, checkpoint, tmp_path, show=freeze)
-    assert (report.episodes, report.asked) == (2, 3)
-    (written,) = tmp_path.glob("test_some_*.csv")
-    assert len(read_rows(written)) == 2
-
-
-def test_a_report_that_cannot_be_written_is_shown_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(path: Path, text: str) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(evaluator, "write_text", full)
-    blueprint = make_blueprint(test_episode_count=3)
-    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
-    lines: list[str] = []
-    with pytest.raises(UnfinishedError, match=rf"written to {tmp_path}: .*No space left"):
-        evaluate(blueprint, checkpoint, tmp_path, show=lines.append)
-    assert any("return  mean" in line for line in lines)
-
-
 @pytest.mark.parametrize(("error", "read"), [(BrokenPipeError(), 0), (ValueError(), 3)])
 def test_who_reads_no_more_loses_no_game(tmp_path: Path, error: Exception, read: int) -> None:
     blueprint = make_blueprint(test_episode_count=5)
@@ -284,19 +238,6 @@ def test_who_reads_no_more_loses_no_game(tmp_path: Path, error: Exception, read:
     (written,) = tmp_path.glob("test_some_*.csv")
     assert len(read_rows(written)) == 5
     assert len(lines) == read
-
-
-def test_a_table_that_cannot_be_written_on_is_a_test_that_could_not_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(evaluator.ScoreTable, "add", full)
-    blueprint = make_blueprint(test_episode_count=2, test_all_checkpoints=True)
-    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
-    with pytest.raises(UnfinishedError, match="could not go on: .*No space left on device"):
-        evaluate_all(blueprint, checkpoint, tmp_path, show=silent)
 
 
 def test_an_interrupted_test_says_of_how_many_games_it_is_and_replaces_no_whole_one(
@@ -466,20 +407,3 @@ def test_a_checkpoint_of_another_network_is_left_out_by_name_and_once(
     assert "step_000000000140.pt was trained on" in left_out[1]
     rows = read_rows(folder / "scores.csv")
     assert {row["model_steps"] for row in rows} == {"100", "200", "250"}
-
-
-def test_a_checkpoint_that_a_training_drops_meanwhile_is_left_out_by_name(
-    run: tuple[Blueprint, Path],
-) -> None:
-    blueprint, folder = run
-    dropped = folder / "checkpoints" / "step_000000000200.pt"
-    lines: list[str] = []
-
-    def show(line: str) -> None:
-        lines.append(line)
-        if line.startswith("1/"):
-            dropped.unlink()
-
-    evaluate_all(blueprint, load(folder), folder, show=show)
-    assert any(line.startswith("left out: ") and dropped.name in line for line in lines)
-    assert {row["model_steps"] for row in read_rows(folder / "scores.csv")} == {"100", "250"}

@@ -125,7 +125,7 @@ def test_the_command_says_what_it_made_and_how_to_play_it(run: Path, tmp_path: P
     assert "140 agent steps, 7 updates" in text
     assert "mean return of the last 2 games 4.00" in text
     assert "not tested yet" in text
-    assert f"--op_mode=test --load_model_url={tmp_path / 'counting'}" in text
+    assert f"--test={tmp_path / 'counting'}" in text
 
 
 def test_a_mistake_is_one_message_and_status_2(

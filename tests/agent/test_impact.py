@@ -1,12 +1,10 @@
 """IMPACT: its loss against plain loops, its limits PPO and V-trace, and its target network."""
 
 import copy
-import math
 from dataclasses import fields, replace
 
 import pytest
 import torch
-from torch.distributions import Normal
 
 from ritornello.agent.algorithms import losses
 from ritornello.agent.algorithms.impact import Impact, ImpactConfig
@@ -18,7 +16,6 @@ from ritornello.agent.learning.optim import OptimiserConfig, make_optimiser
 from ritornello.core.errors import ConfigError
 from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
 from ritornello.flags.options import Flags
-from ritornello.metrics.record import check_declared
 from tests.agent.builders import heads_of, make_batch, make_small_model, make_spec
 from tests.agent.learners import fail_to_step, same, with_bad_reward
 from tests.agent.several import Case, batch_of_rank, distance, in_threads, joined
@@ -162,28 +159,6 @@ def test_if_worker_and_target_are_the_policy_its_gradient_is_that_of_v_trace(
     assert loss.metrics["impact/ratio_clipped_fraction"].item() == 0
 
 
-def test_of_numbers_the_ratio_is_that_of_densities():
-    """Against torch.distributions, with the paper's form of the ratio."""
-    spec = make_spec(actions=ActionSpec((ActionPart(NUMBERS, 2),)))
-    model, other = make_small_model(spec), make_small_model(spec, seed=1)
-    batch = make_batch(spec, steps=3, size=2)
-    batch = replace(batch, first=torch.zeros_like(batch.first))
-    algorithm = impact(model, other, ratio_bar=1.5)
-    metrics = algorithm.loss(model, batch).metrics
-
-    def log_density(params):
-        mean, log_std = params.chunk(2, -1)
-        return Normal(mean, log_std.exp()).log_prob(batch.action).sum(-1)
-
-    with torch.no_grad():
-        pi, target = (log_density(heads_of(each, batch).params[:-1]) for each in (model, other))
-        mu = log_density(batch.behaviour_params)
-    # In logarithms: a density far away is 0 in float32.
-    ratio = ((mu - target).clamp(max=math.log(1.5)) + pi - mu).exp()
-    assert metrics["impact/ratio_mean"].item() == pytest.approx(ratio.mean().item(), rel=1e-4)
-    assert "policy/entropy_fraction" not in metrics
-
-
 @pytest.mark.parametrize(
     ("advantage", "flows"), [(1.0, (True, True, False)), (-1.0, (False, True, True))]
 )
@@ -216,12 +191,6 @@ def test_what_happened_at_a_reset_row_has_no_influence():
     assert got == {name: value.item() for name, value in one.metrics.items()}
     assert_close(gradients(model, one.total), gradients(model, two.total), tolerance=0)
     assert torch.equal(one.errors.isnan(), rows)
-
-
-def test_every_figure_is_declared():
-    algorithm = impact(make_small_model(popart=True))
-    for name in algorithm.loss(make_small_model(popart=True), make_batch()).metrics:
-        check_declared(name)
 
 
 def test_a_ratio_that_overflows_leaves_the_loss_finite():

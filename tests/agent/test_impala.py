@@ -181,14 +181,6 @@ def test_popart_moves_before_the_loss_and_the_loss_uses_the_rewritten_head():
     assert model.value_head.linear.weight.grad.any()
 
 
-def test_popart_moves_by_the_steps_that_are_learned_from_alone():
-    model, batch = make_small_model(popart=True, popart_step_size=0.5), make_batch()
-    assert batch.reset_row.any()
-    metrics = loss_of(model, batch).metrics
-    mean = metrics["value/target_mean"].item()  # over the valid steps; the old mean is 0
-    assert model.value_head.mu.item() == pytest.approx(0.5 * mean, rel=SUMMED)
-
-
 def test_popart_rescales_the_moments_of_the_optimiser_it_is_given():
     model, batch = make_small_model(popart=True, popart_step_size=0.5), make_batch()
     optimiser = torch.optim.Adam(model.parameters())
@@ -316,22 +308,6 @@ def test_foresight_and_horizon_equal_the_plain_loops():
     assert got["value/foresight"].item() == pytest.approx(1 - surprise / paid, rel=1e-4)
     assert got["vtrace/c_mean"].item() == pytest.approx(c, rel=1e-4)
     assert got["vtrace/horizon_steps"].item() == pytest.approx(1 / (1 - 0.72 * c), rel=1e-4)
-
-
-def test_values_that_rise_before_a_reward_have_foreseen_it():
-    batch = make_batch(steps=4)
-    nothing = torch.zeros_like(batch.reward, dtype=torch.bool)
-    rewards = torch.zeros_like(batch.reward)
-    rewards[2] = 5.0
-    batch = replace(batch, reward=rewards, terminated=nothing)
-    values = torch.zeros(5, batch.size)
-    surprised = credit_health(PLAIN, batch, ~nothing, rewards, values)
-    values[1], values[2] = 4.95, 5.0
-    seen = credit_health(PLAIN, batch, ~nothing, rewards, values)
-    assert surprised["value/foresight"].item() == 0
-    assert seen["value/foresight"].item() == pytest.approx(1)
-    unpaid = credit_health(PLAIN, replace(batch, reward=rewards * 0), ~nothing, rewards, values)
-    assert math.isnan(unpaid["value/foresight"].item())
 
 
 def test_the_share_of_the_values_is_that_of_the_gradients_at_the_hidden_units():

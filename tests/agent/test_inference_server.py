@@ -22,7 +22,6 @@ from ritornello.agent.pools.pool import ProcessPool
 from ritornello.core.errors import TransportError
 from ritornello.transport.mailbox import Bell, Mailbox
 from ritornello.transport.weights import WeightBoard
-from ritornello.wrappers.registry import make_env_vector
 from tests.agent.builders import batch_of, heads_of
 from tests.agent.runs import make_blueprint
 from tests.agent.test_pool import gather, sequences, starts_anew
@@ -263,42 +262,6 @@ def test_records_are_those_of_the_local_path_given_the_same_actions(game):
     frames = schema.unroll(records).frames  # no game ends in so few steps of Pong: no stack is cut
     np.testing.assert_array_equal(frames[:-1, :, -stack:], frames[1:, :, :stack])
     assert sorted(played, key=repr) == sorted(games, key=repr)
-
-
-class Diary:
-    """An ActionSource and an environment that write down who is called when."""
-
-    def __init__(self, name, spec, log):
-        self.name, self.spec, self.log, self.num_envs, self.version = name, spec, log, 1, 0
-        self._env = make_env_vector(make_blueprint().workers()[0].env_config, 1, [3])
-
-    def reset(self):
-        return self._env.reset()
-
-    def step(self, actions):
-        self.log.append(f"step {self.name}")
-        return self._env.step(actions)
-
-    def ask(self, observation):
-        self.log.append(f"ask {self.name}")
-
-    def answer(self):
-        self.log.append(f"answer {self.name}")
-        zeros = np.zeros((1, self.spec.action_count), np.float32)
-        return Action(np.zeros(1, np.int64), zeros, zeros[:, 0], None)
-
-
-def test_one_half_is_asked_before_the_other_half_steps():
-    """So its answer is computed while the environments of the other half step."""
-    blueprint, log = make_blueprint(), []
-    diaries = [Diary(name, blueprint.env_spec, log) for name in "ab"]
-    groups = [EnvGroup(diary, diary, np.zeros(1, np.int64)) for diary in diaries]
-    rollout = Rollout(groups, blueprint.schema, 0)
-    assert log == ["ask a", "ask b"]
-    log.clear()
-    rollout.collect(blueprint.schema.allocate(2))
-    row = [f"{what} {who}" for who in "ab" for what in ("answer", "step", "ask")]
-    assert log == row * 5
 
 
 def test_the_recorded_version_is_that_of_row_0_and_logits_are_those_that_acted(monkeypatch):

@@ -117,46 +117,6 @@ def test_leading_dims_are_free_and_change_nothing(leading):
     torch.testing.assert_close(heads.params.reshape(-1, 6), flat.params)
 
 
-def spec_and_observations(name, image_shape, count):
-    """What a network is for: vectors, or images of this shape."""
-    if name == "mlp":
-        return make_spec((6,)), torch.randn(count, 6)
-    return make_spec(image_shape), torch.randint(0, 256, (count, *image_shape), dtype=torch.uint8)
-
-
-@pytest.mark.parametrize("name", ["resnet", "mlp"])
-def test_a_torso_with_bfloat16_weights_acts(name):
-    spec, obs = spec_and_observations(name, (4, 36, 36), 2)
-    model = make_small_model(spec, name=name)
-    exact = look(model, obs)
-    model.torso_net.to(torch.bfloat16)
-    heads = look(model, obs)
-    assert heads.params.dtype == heads.value.dtype == torch.float32
-    torch.testing.assert_close(heads.value, exact.value, rtol=0.05, atol=0.05)
-
-
-@pytest.mark.parametrize("name", IMAGE_TORSOS)
-def test_the_gradient_enters_convolutions_in_the_order_that_their_maps_have(name):
-    torso = ImageTorso(name, (4, 84, 84)).to(memory_format=torch.channels_last)
-    entered = []
-
-    def watch(_module, _args, maps):
-        assert maps.is_contiguous(memory_format=torch.channels_last)
-        maps.grad_fn.register_prehook(lambda gradients: entered.append(gradients[0]))
-
-    torso.convs.register_forward_hook(watch)
-    torso(torch.zeros(2, 4, 84, 84, dtype=torch.uint8)).sum().backward()
-    assert [each.is_contiguous(memory_format=torch.channels_last) for each in entered] == [True]
-
-
-def test_channels_last_changes_nothing_but_the_layout():
-    model = make_small_model(IMAGE_SPEC, name="nature")
-    obs = torch.randint(0, 256, (2, 4, 84, 84), dtype=torch.uint8)
-    before = look(model, obs)
-    model.to(memory_format=torch.channels_last)
-    torch.testing.assert_close(look(model, obs).value, before.value)
-
-
 @pytest.mark.parametrize(
     ("name", "second_kernel", "asked"),
     [("resnet", "convs.2.conv1", False), ("nature", "convs.2", True)],

@@ -1,10 +1,8 @@
 """Everything that acts, stores and learns, with actions that are more than one choice."""
 
 import copy
-import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,10 +15,9 @@ from ritornello.agent.algorithms.impala_config import ImpalaConfig
 from ritornello.agent.learning.scorer import Scorer
 from ritornello.agent.models.base import Inputs
 from ritornello.agent.models.recurrent import ExtraInputs
-from ritornello.agent.stored.checkpoint import Checkpoint, load
+from ritornello.agent.stored.checkpoint import load
 from ritornello.core.errors import CheckpointError, ConfigError
-from ritornello.core.saved_state import StateError
-from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec, EnvSpec
+from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
 from ritornello.metrics.record import check_declared
 from tests.agent.builders import batch_of, make_batch, make_small_model, make_spec
 from tests.agent.runs import make_blueprint
@@ -244,25 +241,3 @@ def test_a_checkpoint_is_restored_and_one_whose_actions_are_none_is_refused(tmp_
         refused(of_game([0.5] * width))
     refused(lambda own: own.update(last_action=own["last_action"][:, :-1]))
     refused(lambda own: own.update(last_action=own["last_action"].astype(np.float64)))
-
-
-def test_a_checkpoint_of_the_first_versions_is_of_one_choice():
-    blueprint = make_blueprint()
-    written_then = json.loads(json.dumps(blueprint.env_spec.to_dict()))
-    assert "action_parts" not in written_then
-    Checkpoint(Path("some.pt"), {"env_spec": written_then}).check_spec(blueprint.env_spec)
-
-
-@pytest.mark.parametrize(
-    "action_parts",
-    [
-        [{"kind": "dance", "count": 2}],
-        [{"kind": "numbers", "count": 0}],
-        [{"kind": "numbers", "count": 3}],  # the names are of two
-        "numbers",
-    ],
-)
-def test_parts_of_actions_that_cannot_be_are_refused(action_parts):
-    spec = make_blueprint(env=REACH).env_spec.to_dict()
-    with pytest.raises(StateError, match="choices and numbers|count|action_parts|a name for each"):
-        EnvSpec.from_dict({**spec, "action_parts": action_parts})

@@ -1,9 +1,6 @@
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 import torch
 
-from ritornello.agent.models.parallel import Parallel
 from tests.agent.builders import make_batch, make_small_model, make_spec
 
 
@@ -71,35 +68,6 @@ def test_a_memory_in_threads_gives_what_one_thread_gives(config, cut):
         torch.testing.assert_close(state, expected_state)
         for name, gradient in expected.items():
             assert (found[name] - gradient).abs().max() < 1e-4 * gradient.abs().max(), name
-
-
-class Idle(torch.nn.Module):
-    """A torso with a layer that is frozen, and one that is not used."""
-
-    def __init__(self):
-        super().__init__()
-        self.frozen = torch.nn.Linear(6, 8).requires_grad_(False)
-        self.used = torch.nn.Linear(8, 16)
-        self.unused = torch.nn.Linear(3, 3)
-
-    def forward(self, obs):
-        return self.used(self.frozen(obs))
-
-
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_a_layer_without_a_gradient_has_none_in_threads_either(count):
-    module, obs = Idle(), torch.randn(4, 6)
-    module(obs).square().sum().backward()
-    expected = {name: p.grad for name, p in module.named_parameters()}
-    module.zero_grad(set_to_none=True)
-    with ThreadPoolExecutor(count) as pool:
-        made = Parallel(module, pool, count, dim=0)(obs, lambda share, _: module(share))
-        made.square().sum().backward()
-    for name, parameter in module.named_parameters():
-        if expected[name] is None:
-            assert parameter.grad is None, name
-        else:
-            torch.testing.assert_close(parameter.grad, expected[name])
 
 
 def test_an_error_in_a_thread_reaches_the_caller():

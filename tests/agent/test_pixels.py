@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from ritornello.agent.acting.acting_model import FlatWeights
-from ritornello.agent.machine import WeightFormat
 from ritornello.agent.models.pixels import MAX_DEVIATIONS, MIN_DEVIATION, PixelStatistics
 from ritornello.agent.models.torsos import PixelConv2d
 from ritornello.agent.process_group import ProcessGroup
@@ -153,20 +151,6 @@ def test_each_image_of_several_games_is_seen_by_the_statistics_of_its_game(is_bf
             torch.testing.assert_close(found_here, wanted, rtol=1e-2 if is_bf16 else 1e-6, atol=0)
 
 
-def test_an_acting_copy_sees_exactly_what_the_learner_sees():
-    model = make_small_model(make_spec((4, 36, 36)), name="impala_shallow")
-    obs = torch.randint(0, 256, (9, 4, 36, 36), dtype=torch.uint8)
-    model.observe(obs)
-    weights = FlatWeights(model, WeightFormat(torch.bfloat16))
-    block = np.zeros(weights.nbytes, np.uint8)
-    weights.pack(model, block)
-    copy = weights.views(block)
-    name = "torso_net.convs.0.statistics.mean"
-    assert copy[name].dtype == torch.float32
-    assert torch.equal(copy[name], model.state_dict()[name])
-    assert copy["torso_net.convs.0.weight"].dtype == torch.bfloat16
-
-
 @pytest.mark.parametrize("normalise", [True, "each"])
 def test_what_is_kept_of_settled_statistics_is_that_of_the_newest(monkeypatch, normalise):
     monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 2)
@@ -196,13 +180,6 @@ def test_what_is_kept_of_settled_statistics_is_that_of_the_newest(monkeypatch, n
     other = observed([batch // 5 for batch in batches(2, seed=4)], normalise=normalise)
     statistics.load_state_dict(other.state_dict())
     torch.testing.assert_close(seen(), wanted())
-
-
-def test_what_pixels_look_like_is_settled_after_so_many_batches(monkeypatch):
-    monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 2)
-    images = batches(3)
-    assert torch.equal(observed(images).mean, observed(images[:2]).mean)
-    assert not torch.equal(observed(images[:1]).mean, observed(images[:2]).mean)
 
 
 def test_loaded_statistics_know_how_many_batches_they_are_of(monkeypatch):

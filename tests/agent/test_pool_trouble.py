@@ -151,20 +151,6 @@ def test_a_stopped_server_is_replaced_and_workers_that_wait_for_it_are_not(make_
     assert "was waiting for the inference server" not in caplog.text
 
 
-@pytest.mark.slow
-def test_a_worker_that_waits_for_room_is_not_silent_however_long_it_waits(make_pool):
-    pool = make_pool(timeout_s=IMPATIENT_S)
-    taken, deadline = [], time.monotonic() + HANGS_S
-    while len(taken) < 2:  # both slots are taken and never given back
-        assert time.monotonic() < deadline
-        taken += pool.poll(0.2)
-    end = time.monotonic() + 3 * IMPATIENT_S
-    while time.monotonic() < end:
-        assert pool.poll(0.2) == []
-    assert pool.restarts == 0
-    assert pool.describe()[0].startswith("worker 0: waiting for a free slot for ")
-
-
 def test_a_learner_that_was_asleep_for_hours_does_not_kill_its_workers(make_pool):
     """Its clock jumps between two looks, and no worker has given a sign in between."""
     skipped_s = [0.0]
@@ -213,31 +199,7 @@ def test_building_environments_may_take_longer_than_a_step(make_pool):
     assert life.hung.startswith("was building environments and model and gave no sign of life")
 
 
-def test_a_worker_that_goes_on_after_it_was_asked_for_its_stack_is_left_alone(make_pool):
-    life = silent_life(make_pool(), Phase.STEPPING)
-    look_for(life, 11)
-    life._lifeline.pulse.beat(Phase.ACTING)
-    look_for(life, 9)
-    assert life.is_running
-
-
 # --- deaths --------------------------------------------------------------------------------------
-
-
-def test_a_worker_can_be_started_while_the_terminal_is_full_or_frozen(make_pool, monkeypatch):
-    """multiprocessing would write what waits in the streams first: it fails, or never returns."""
-
-    class Full:
-        def flush(self):
-            raise OSError(28, "No space left on device")
-
-        def write(self, text):
-            raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("sys.stdout", Full())
-    pool = make_pool()
-    monkeypatch.undo()
-    gather_until(pool, all_of(0))
 
 
 def test_a_crash_is_reported_with_the_place_in_the_code(make_pool, caplog):
@@ -299,24 +261,6 @@ def test_a_back_off_holds_up_nobody_else(make_pool):
     assert pool.describe()[0].startswith("worker 0: starts in ")
     skipped_s[0] += 60.0
     gather_until(pool, lambda taken: any(worker == 0 for worker, _ in taken))
-
-
-def test_a_successor_that_cannot_be_started_is_tried_again(make_pool, monkeypatch, caplog):
-    pool = make_pool()
-    gather_until(pool, lambda taken: len(taken) > 2)
-    place = pool._members[0]
-    launch, calls = place.life.launch, []
-
-    def fail_once(*arguments):
-        calls.append(arguments)
-        if len(calls) == 1:
-            raise OSError(11, "Resource temporarily unavailable")
-        launch(*arguments)
-
-    monkeypatch.setattr(place.life, "launch", fail_once)
-    os.kill(place.process.pid, signal.SIGKILL)
-    gather_until(pool, second_life_of(0))
-    assert "worker 0 could not be started: [Errno 11] Resource temporarily" in caplog.text
 
 
 # --- the end -------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from torch.nn.functional import cross_entropy
 from ritornello.agent.assembly import model_config
 from ritornello.agent.models.base import Inputs
 from ritornello.agent.models.recurrent import ExtraInputs, RecurrentCore
-from ritornello.core.errors import ConfigError
 from ritornello.core.spec import CHOICE, ActionPart
 from ritornello.flags.parsing import parse
 from tests.agent.builders import make_small_model, make_spec
@@ -210,20 +209,6 @@ def test_a_model_that_remembers_sees_what_came_before_unless_one_says_otherwise(
 ):
     config = model_config(parse(argv))
     assert (config.use_last_action, config.use_last_reward) == (action, reward)
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--lstm_size=0"], "lstm_size"),
-        (["--model=attention", "--use_lstm=2"], "use_lstm=2 must be True"),
-        (["--burn_in_steps=4"], "--use_lstm=True or --model=attention"),
-        (["--use_last_action=perhaps"], "use_last_action"),
-    ],
-)
-def test_nonsense_is_refused_at_start(argv, message):
-    with pytest.raises(ConfigError, match=message):
-        parse(argv)
 
 
 # --- toys that need a memory ----------------------------------------------------------------------

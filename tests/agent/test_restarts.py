@@ -51,11 +51,6 @@ def test_deaths_are_forgiven_after_an_hour():
     assert (alone.recent, alone.delay_s) == (1, 0)
 
 
-def test_a_limit_of_zero_ends_the_run_at_the_first_death():
-    limit = RestartLimit(max_per_hour=0, process_count=1)
-    assert limit.book_death("worker 0", "cause", 0.0).reason_to_give_up
-
-
 @pytest.mark.parametrize(("processes", "allowed"), [(1, 2), (2, 2), (3, 3), (16, 16)])
 def test_the_same_failure_everywhere_and_no_unroll_in_between_ends_the_run_soon(processes, allowed):
     limit = RestartLimit(max_per_hour=100, process_count=processes)

@@ -227,24 +227,6 @@ def test_a_serial_pool_goes_on_exactly_where_its_state_was_taken(model):
     restored.stop(0.0)
 
 
-def test_a_serial_pool_goes_on_from_a_state_that_knows_nothing_of_what_came_before():
-    """Checkpoints from before unrolls held the last action and reward."""
-    blueprint = make_blueprint(reproducible=True)
-    pool = SerialPool(blueprint.workers(), make_board(blueprint))
-    pool.start()
-    pool.poll(0.0)
-    state = pool.state_dict()
-    (expected,) = pool.poll(0.0)
-    for name in ("last_action", "last_reward"):
-        del state["rollouts"][0][name]
-    pool.load_state_dict(state)
-    (block,) = pool.poll(0.0)
-    for name in ("frames", "action", "reward", "behaviour_params"):
-        view = blueprint.schema.view
-        np.testing.assert_array_equal(view(block.records, name), view(expected.records, name))
-    pool.stop(0.0)
-
-
 def observations(count, seed=0):
     """What `count` environments might show in the middle of their games."""
     draw = np.random.default_rng(seed)

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
-import logging
 import multiprocessing
 import os
 import signal
@@ -15,7 +13,6 @@ import psutil
 import pytest
 
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.core import file_lock
 from ritornello.core.errors import ConfigError
 from ritornello.core.run_layout import LOCK
 from tests.agent import programs
@@ -76,19 +73,3 @@ def test_a_worker_that_outlives_its_learner_does_not_keep_the_lock(tmp_path: Pat
                 pass
         finally:
             worker.kill()
-
-
-def test_where_there_are_no_locks_a_run_starts_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(descriptor: int, operation: int) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
-        patch.setattr(file_lock.fcntl, "flock", refuse)
-        with RunFolder(tmp_path).lock():
-            pass
-    assert "without locks" in caplog.text
-    monkeypatch.setattr(file_lock, "fcntl", None)
-    with RunFolder(tmp_path).lock():
-        pass

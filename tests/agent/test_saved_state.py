@@ -28,8 +28,7 @@ from ritornello.agent.stored.checkpoint_file import write_tree
 from ritornello.agent.stored.checkpoint_tree import encode
 from ritornello.agent.stored.model_file import check_weights
 from ritornello.core.errors import CheckpointError, ConfigError
-from ritornello.core.saved_state import StateError, restoring, within
-from ritornello.core.spec import EnvSpec
+from ritornello.core.saved_state import restoring, within
 from ritornello.transport.weights import WeightBoard
 from tests.agent.runs import BOTH_GAMES, make_blueprint
 from tests.fuzz.strategies import changed, damaged_tree, honoured_or_refused
@@ -238,14 +237,3 @@ def test_a_file_with_weights_alone_can_be_tested_but_not_resumed(
     path = CheckpointWriter(tmp_path).save(state, updates=1, agent_steps=1)
     with pytest.raises(CheckpointError, match="there is nothing to resume"):
         check_session(load(path), blueprint)
-
-
-def test_values_are_shown_short_and_without_what_a_terminal_would_obey() -> None:
-    with pytest.raises(StateError, match="env_id") as told:
-        EnvSpec.from_dict({"env_id": ["\x1b[2J" * 1000]})
-    with pytest.raises(StateError, match="frame_dtype") as more:
-        EnvSpec.from_dict({"env_id": "A", "frame_shape": [1], "frame_dtype": "\x1b[2J" * 1000,
-            "frames_stacked": 1, "action_meanings": ["up"], "action_repeat": 1})  # fmt: skip
-    for error in (told, more):
-        assert str(error.value).isprintable()
-        assert len(str(error.value)) < 300

@@ -163,11 +163,11 @@ def test_a_converted_agent_plays_in_test_mode(
     lines: list[str] = []
     main([str(file), str(tmp_path / "my agent")], lines.append)
     assert "AtariNet, last reward and last action, no LSTM" in lines[0]
-    arguments = ["--op_mode=test", f"--load_model_url={tmp_path / 'my agent'}"]
-    assert shlex.split(lines[1])[-2:] == arguments
+    argument = f"--test={tmp_path / 'my agent'}"
+    assert shlex.split(lines[1])[-1] == argument
     session = prepare(
         [
-            *(*arguments, "--test_episode_count=1", "--max_episode_frames=80"),
+            *(argument, "--test_episode_count=1", "--max_episode_frames=80"),
             *("--seed=1", f"--results_dir={tmp_path}/results"),
         ]
     )

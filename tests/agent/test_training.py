@@ -61,7 +61,7 @@ def test_the_command_that_resumes_a_run_is_one_that_is_honoured(folder, caplog, 
     training._log_end(replace(SUMMARY, reason=reason), folder, flags)
     (resume,) = [line for line in caplog.messages if line.startswith("resume: ")]
     more = f" \\\n  --environment_max_steps={steps}" if steps else ""
-    assert resume.endswith(f"--load_model_url={folder.path} \\\n  --env={COUNTING}{more}")
+    assert resume.endswith(f"--resume={folder.path} \\\n  --env={COUNTING}{more}")
 
 
 @pytest.fixture

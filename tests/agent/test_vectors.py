@@ -13,7 +13,7 @@ from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
 from ritornello.agent.models.vectors import LARGEST, NormalisedVectors, VectorStatistics
 from ritornello.core.errors import ConfigError
 from tests.agent.builders import make_batch, make_small_model, make_spec
-from tests.agent.runs import INFINITE, make_blueprint
+from tests.agent.runs import make_blueprint
 
 
 class Two:
@@ -122,20 +122,6 @@ def test_each_update_of_the_learner_moves_them_and_a_bad_one_does_not():
         learner.step(batch, 0.0)
     for name, tensor in learner.model.state_dict().items():
         assert torch.equal(tensor, before[name]), name
-
-
-def test_workers_act_with_the_statistics_of_the_board():
-    blueprint = make_blueprint(INFINITE, normalise_vectors=True)
-    learner = blueprint.learner()
-    learner.model.torso_net.statistics.observe(torch.tensor([[5.0, -3.0], [9.0, 1.0]]))
-    weights = blueprint.acting_weights
-    block = np.zeros(weights.nbytes, np.uint8)
-    weights.pack(learner.model, block)
-    model, own = blueprint.acting_model()
-    own[...] = block
-    assert torch.equal(model.torso_net.statistics.mean, learner.model.torso_net.statistics.mean)
-    obs = torch.ones(1, 2)
-    torch.testing.assert_close(model.torso(obs), learner.model.torso(obs), atol=1e-2, rtol=0)
 
 
 def test_several_games_are_refused():

@@ -202,19 +202,6 @@ def test_the_actions_of_the_old_run_are_kept_if_they_cover_those_of_the_new_game
         keep_actions(checkpoint, replace(more, env_id="PongNoFrameskip-v4"))
 
 
-@pytest.mark.parametrize(
-    ("env", "family"),
-    [
-        ("PongNoFrameskip-v4", "atari"),
-        ("PongNoFrameskip-v4,ALE/Breakout-v5", "several-games"),
-        ("CartPole-v1", "vector"),
-        (BOTH, "vector"),
-    ],
-)
-def test_families(env: str, family: str) -> None:
-    assert family_of(env) == family
-
-
 class LiesOnce(CartPoleEnv):
     """Gives a reward in its first step that no algorithm can learn from."""
 
@@ -348,17 +335,6 @@ def test_one_replay_for_all_games_keeps_those_that_a_resume_does_not_play(tmp_pa
     said = (folder / "train.log").read_text("utf-8").removeprefix(log)
     assert "resuming" in said
     assert "is not played any more" not in said, "CLEAR's loss holds the values"
-
-
-@pytest.mark.parametrize("games", [f"{OTHER},{ONE}", ONE])
-def test_resuming_with_other_games_or_another_order_is_refused_with_the_way_out(
-    run: Path, games: str
-) -> None:
-    with pytest.raises(CheckpointError, match=r"same games in the same order.*--op_mode=train"):
-        prepared(run, "--op_mode=train_w_load", f"--env={games}", "--environment_max_steps=9000")
-    resumed = prepared(run, "--op_mode=train_w_load", "--environment_max_steps=9000")
-    assert resumed.start is None
-    assert resumed.blueprint.env_spec.tasks == (ONE, OTHER)
 
 
 def test_a_test_is_played_by_the_model_of_all_games_in_the_games_asked_for(run: Path) -> None:

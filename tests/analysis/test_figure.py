@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from PIL import Image
 
-from ritornello.analysis.figure import LINE_COLOURS, learning_curves, save
+from ritornello.analysis.figure import learning_curves
 from ritornello.analysis.statistics import FEW
 from ritornello.metrics.charts import figure_text
 from ritornello.metrics.curve import Curve
@@ -52,25 +49,3 @@ def test_a_label_is_shown_as_it_is(label: str) -> None:
     assert text.get_text() == f"{figure_text(label)} (2 seeds)"
     assert len(text.get_text()) < 80
     figure.canvas.draw()  # a formula would fail here
-
-
-def test_the_figure_of_a_comparison_is_small_enough_for_git(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-
-    def noisy() -> Curve:
-        steps = np.linspace(0.0, 900_000.0, 400)
-        return Curve(steps, steps / 1500, np.cumsum(rng.normal(0.5, 1.0, 400)), None)
-
-    groups = {f"then Pong, replay of all, group {n}": [noisy() for _ in range(3)] for n in range(5)}
-    figure = learning_curves(dict.fromkeys(("Breakout", "Seaquest", "Pong"), groups))
-    save(figure, tmp_path / "few.png", colours=LINE_COLOURS)
-    save(figure, tmp_path / "all.png")
-    size = (tmp_path / "few.png").stat().st_size
-    assert size < 200_000
-    assert size < (tmp_path / "all.png").stat().st_size / 2
-    few, full = (
-        np.asarray(Image.open(tmp_path / name).convert("RGB"), int)
-        for name in ("few.png", "all.png")
-    )
-    assert few.shape == full.shape
-    assert np.abs(few - full).mean() < 1, "the same picture, of 256 grades of each colour"

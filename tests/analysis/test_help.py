@@ -1,4 +1,4 @@
-"""The help of the analyses: whole at 80 columns, and without notes for developers."""
+"""The help of the analyses: whole at 80 columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ def test_help_fits_a_terminal_of_80_columns(
     assert ended.value.code == 0
     text = capsys.readouterr().out
     assert "examples:" in text
-    assert "Next to read" not in text
     # An example is a command: broken into two lines it would not be one any more.
     said = [
         line for line in text.splitlines() if not line.startswith("  python -m ritornello.analysis")

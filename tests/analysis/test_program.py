@@ -10,8 +10,6 @@ import pytest
 from ritornello.agent.testing.player import Player
 from ritornello.analysis import compare
 from ritornello.analysis.__main__ import main as analysis
-from ritornello.analysis.options import results_folder
-from ritornello.core.errors import ConfigError
 from tests.analysis.agents import write_agent
 from tests.analysis.builders import write_run
 from tests.house import ROOT
@@ -62,19 +60,3 @@ def test_the_place_is_tried_before_the_work_and_ctrl_c_is_one_line(
     assert analysis([*words, f"--output={tmp_path / 'out'}"]) == 130
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith("python -m ritornello.analysis: interrupted: ")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_in_which_nothing_was_written_is_taken_away_again(tmp_path: Path) -> None:
-    def work(folder: Path) -> NoReturn:
-        assert folder.is_dir()
-        raise ConfigError("mine")
-
-    (tmp_path / "there").mkdir()
-    for place in (tmp_path / "there", tmp_path / "a" / "b"):
-        with pytest.raises(ConfigError, match="mine"), results_folder(place) as folder:
-            work(folder)
-    assert [path.name for path in tmp_path.iterdir()] == ["there"]
-    with results_folder(tmp_path / "a" / "b") as folder:
-        (folder / "result").touch()
-    assert (tmp_path / "a" / "b" / "result").exists()

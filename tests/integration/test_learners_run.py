@@ -81,7 +81,7 @@ def test_two_learners_train_as_one_run(tmp_path, world):
     )
     assert output.count("all agent steps are done") == 1, "only the first learner speaks"
     command = output.partition("resume: ")[2].partition("test: ")[0]
-    assert f"--load_model_url={folder}" in command
+    assert f"--resume={folder}" in command
     assert "--learner_count=2" in command
     first = records(folder)[-1]
     assert first["agent_steps"] >= 4000

@@ -55,8 +55,8 @@ def test_a_run_writes_all_its_files(finished):
     assert summary["agent_steps"] >= 3000
     # How to go on, in lines that can be copied from a terminal of 80 columns.
     more = " \\\n  --environment_max_steps=6000"  # more than the run has made
-    for mode, rest in (("train_w_load", more), ("test", "")):
-        command = f"{main_command()} --op_mode={mode} \\\n  --load_model_url={folder}{rest}\n"
+    for mode, rest in (("resume", more), ("test", "")):
+        command = f"{main_command()} \\\n  --{mode}={folder}{rest}\n"
         assert command in output
     text = (folder / "training_summary.txt").read_text()
     for line in ("Optimizer: adam", "Scheduler: linear", "Batch_size_used"):
