@@ -32,7 +32,7 @@ from ritornello.agent.testing.score_table import (
     report_stem,
     summarise,
 )
-from ritornello.agent.testing.whole_games import MAX_ENVS, play_games, play_shown
+from ritornello.agent.testing.whole_games import play_games, play_shown
 from ritornello.core.atomic_file import write_json, write_text
 from ritornello.core.command_line import tell
 from ritornello.core.durations import duration
@@ -109,7 +109,7 @@ def evaluate(
                     f"{game.length_steps} steps, {game.length_frames} frames"
                 )
 
-            show(f"playing {env}, up to {min(MAX_ENVS, flags.test_episode_count)} games at a time")
+            show(f"playing {env}")
             if flags.render and len(played) == 1:
                 play_shown(blueprint, model, env, output / f"{stem}.mp4", finished, show)
             play_games(blueprint, model, env, flags.test_episode_count, games, finished, show)
