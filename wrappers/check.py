@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -286,5 +287,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    os.environ["SDL_VIDEODRIVER"] = "dummy"  # pictures are drawn without a display
     faulthandler.enable()  # an environment may crash in C
     leave(main(sys.argv[1:]))  # a thread of the environment does not keep it
