@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Any
 from ritornello.agent.assembly import Blueprint, env_config, model_of_shapes
 from ritornello.agent.learners.place import ALONE_HERE, Place
 from ritornello.agent.models.base import ActorCritic
+from ritornello.agent.run.checks import check_session, check_several
 from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator, join
-from ritornello.agent.run.memory_check import check_memory
-from ritornello.agent.run.resume_checks import check_session
-from ritornello.agent.run.several_checks import check_several, check_several_resume
-from ritornello.agent.run.training import Ending, train
+from ritornello.agent.run.memory import check_memory
+from ritornello.agent.run.training import Ending, Training
 from ritornello.agent.run.warm_start import WarmStart, keep_actions, warm_start
 from ritornello.agent.stored.checkpoint import Checkpoint, load
-from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.agent.stored.model_file import (
     ShippedModel,
     check_weights,
@@ -32,7 +30,6 @@ from ritornello.agent.stored.model_file import (
     folder_of,
     load_model,
 )
-from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.command_line import printable, tell
 from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault
 from ritornello.core.plain_data import shown_text
@@ -119,7 +116,6 @@ def _resolve(
         checkpoint.check_spec(blueprint.env_spec)
         check_weights(checkpoint, shapes)
         checkpoint = check_session(checkpoint, blueprint)
-        check_several_resume(checkpoint, flags, coordinator.place)
     _check_before(blueprint, shapes, None if begins else checkpoint, envs)
     return Session(blueprint, checkpoint, list(argv), start, envs, coordinator)
 
@@ -287,23 +283,16 @@ class Session:
             from ritornello.agent.run.live_page import live_page
 
             page = live_page(flags.results_dir)
+        checkpoint = None if self.start else self.checkpoint
+        training = Training(
+            self.blueprint, self.argv, stop, checkpoint, self.start, self.coordinator
+        )
         with stop.answered_by(Answer.NOTE), page:
-            folder = None if self.start else self._own_folder()
             try:
-                return train(
-                    self.blueprint, self.argv, stop, self.checkpoint, folder, self.start,
-                    self.coordinator,
-                )  # fmt: skip
+                return training.run()
             except BaseException as error:
                 self.coordinator.announce_failure(error)
                 raise
-
-    def _own_folder(self) -> RunFolder | None:
-        """Return the run folder that the checkpoint lies in, if it lies in one."""
-        if self.checkpoint is None or isinstance(self.checkpoint, ShippedModel):
-            return None
-        run = run_of(self.checkpoint.path)
-        return None if run is None else RunFolder(run)
 
     def test(self, show: Callable[[str], None] = tell) -> list[Report]:
         """Play whole games with the loaded agent; return a report for each of the games played.

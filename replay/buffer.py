@@ -131,10 +131,6 @@ class Buffer:
         """The items, oldest first."""
         return self._table.items
 
-    def inserted_at(self) -> list[int]:
-        """Return the update at which each item was inserted, in no particular order."""
-        return [entry.item.inserted_at_update for entry in self._table.entries]
-
     def can_insert(self) -> bool:
         """Whether `insert` would not raise Full."""
         return not self.sets_the_pace or len(self) < self.capacity

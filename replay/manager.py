@@ -256,11 +256,6 @@ class ReplayManager:
         figures["replay/memory_mb"] = sum(item.payload.nbytes for item in held.values()) / 1e6
         return figures
 
-    def insertions(self) -> list[list[int]]:
-        """Return for each buffer the updates at which its items were inserted, in no order."""
-        with self._lock:
-            return [buffer.inserted_at() for buffer in self.buffers]
-
     def close(self) -> None:
         """Wake all waiting threads; they and all later callers get Closed. Idempotent."""
         with self._lock:

@@ -21,7 +21,7 @@ from typing import Any
 import gymnasium
 import torch
 
-from ritornello.agent.run.run_log import CHATTY_LOGGERS
+from ritornello.agent.run.reporting import CHATTY_LOGGERS
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown
 from ritornello.core.process_settings import environment_to_restart_with

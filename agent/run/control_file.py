@@ -23,7 +23,6 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json, shown
 
 CONTROL = "control"  # folder of a run
-STATE = "state.json"  # in it: what the trainer says
 MAX_BYTES = 4000
 NAME = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.json")
 COMMANDS = {
@@ -65,6 +64,10 @@ class Command:
     id: str
     name: str
     values: Mapping[str, float]
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{name}={value:g}" for name, value in self.values.items())
+        return f"{self.name} {values}".strip()
 
 
 def content_of(path: Path) -> bytes:

@@ -1,24 +1,28 @@
-"""`GroupCoordinator` keeps the learners of a run in step; `Coordinator` is a single learner's.
+"""`Coordinator` keeps the learners of a run in step; for one alone, it returns what it is given.
 
     every learner ──► synchronise(reports, has a batch) ──► the same reports and answer everywhere
 
-Each turn of the loop of a learner has one all-reduce of a few numbers: the agent steps that were
-played since, which learner has a batch, which was asked to stop, and the length of the reports of
-episodes that are gathered after it if there are any. So all learners have the same counters, and
-learning rate, entropy cost, the reason to stop and the moments to save are the same, too. An update
-begins when each learner has a batch. Next to read: agent/run/trainer.py, whose loop synchronises.
+Each turn of a learner's loop has one all-reduce of a few numbers: the agent steps played since,
+which learner has a batch, which was asked to stop, and the length of the reports of episodes that
+are gathered after it. So all learners have the same counters, and with them the same learning rate,
+entropy cost, reason to stop and moments to save. An update begins when each learner has a batch.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import platform
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
+import numpy as np
+import torch
+
+from ritornello.agent.assembly import Blueprint
 from ritornello.agent.learners.group import GlooGroup, LearnerLost, listed, open_store
 from ritornello.agent.learners.place import ALONE_HERE, Place
 from ritornello.agent.learning.learner import Learner
@@ -27,9 +31,15 @@ from ritornello.agent.run.experience import WorkerReport
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import PlatformError
 from ritornello.core.standard_error import told_while_waiting
+from ritornello.core.version import VERSION
 from ritornello.transport.channel import WorkerStats
 
 WISHES = ("interrupted", "seconds")  # reasons to stop that one learner may have and others not
+# Flags that each of several learners may have of its own: machines differ.
+OF_EACH_LEARNER = {
+    *("device", "worker_count", "envs_per_worker", "learner_thread_count", "inference"),
+    *("results_dir", "load_model_url", "background", "debug", "learner_count"),
+}
 COMPARED_EACH = 100  # updates
 MAX_TEXT = 10_000  # characters of what a learner waits for
 PATIENCE_S = 5.0  # until it is said that other learners are waited for
@@ -48,17 +58,23 @@ class Synchronised(NamedTuple):
 
 
 class Coordinator:
-    """Keeps the learners of a run in step; this one, of a single learner, returns its arguments.
+    """Keeps the learners of a run in step. Belongs to the learner's thread."""
 
-    Belongs to the learner's thread. `GroupCoordinator` is that of several.
-    """
-
-    place: Place = ALONE_HERE  # which learner this is, among how many
-    group: ProcessGroup = SINGLE_PROCESS  # sums over all learners
+    def __init__(self, place: Place = ALONE_HERE, group: GlooGroup | None = None) -> None:
+        """Keep the parts; without a group this learner is alone."""
+        self.place = place
+        self.group: ProcessGroup = group or SINGLE_PROCESS  # sums over all learners
+        self._group = group
+        self._learner: Learner | None = None
+        self._compared = -1  # the update after which weights were last compared
+        self._own_wishes = dict.fromkeys(WISHES, False)
+        self._wishes = dict.fromkeys(WISHES, False)  # of anybody
+        self._waits_since: float | None = None  # by the clock of learner 0
+        self._has_announced = False
 
     def broadcast(self, text: str) -> str:
         """Return the text of learner 0."""
-        return text
+        return self._gather_texts(text if self.place.rank == 0 else "")[0]
 
     def begin(self, learner: Learner, kind: Mapping[str, str]) -> None:
         """Check that all learners are of one kind and begin with the same weights.
@@ -70,6 +86,20 @@ class Coordinator:
         Raises:
           LearnersDiffer: naming a learner and what is different.
         """
+        if self._group is None:
+            return
+        self._learner = learner
+        first, *others = map(json.loads, self._gather_texts(json.dumps(dict(kind))))
+        for rank, other in enumerate(others, start=1):
+            for name in sorted(first.keys() | other.keys()):
+                if first.get(name) != other.get(name):
+                    raise LearnersDiffer(
+                        f"learner {rank} has {name} {_short(other.get(name))}, learner 0 has "
+                        f"{_short(first.get(name))}: expected the same everywhere. Start all "
+                        "learners with the same program, libraries and flags."
+                    )
+        sums = self._group.sum_numbers(self._in_own_slot(_checksum(learner)))
+        self._compare(sums, "before the first update; all learners have to begin from one file")
 
     def agreed(self, wish: str, own: bool) -> bool:
         """Whether a learner has a wish, as of the last `synchronise`.
@@ -78,7 +108,8 @@ class Coordinator:
           wish: one of WISHES.
           own: whether this one has it; the next `synchronise` tells the others.
         """
-        return own
+        self._own_wishes[wish] = own
+        return own if self._group is None else self._wishes[wish]
 
     def synchronise(
         self, reports: Sequence[WorkerReport], has_batch: bool, missing: Callable[[], Sequence[str]]
@@ -94,73 +125,15 @@ class Coordinator:
           LearnerLost: if a learner does not come, or has no batch for too long.
           LearnersDiffer: if the weights are not the same any more.
         """
-        return Synchronised(list(reports), has_batch)
-
-    def updated(self) -> None:
-        """An update was made."""
-
-    def announce_failure(self, error: BaseException) -> None:
-        """Say why this learner leaves, so that the others can tell the user. Idempotent."""
-
-
-SINGLE_LEARNER = Coordinator()
-
-
-class GroupCoordinator(Coordinator):
-    """The coordinator of a learner that is one of several."""
-
-    def __init__(self, place: Place, group: GlooGroup) -> None:
-        """Keep the parts.
-
-        Args:
-          place: which learner this is.
-          group: connects it with the others.
-        """
-        self.place = place
-        self.group = group
-        self._group = group
-        self._learner: Learner | None = None
-        self._compared = -1  # the update after which weights were last compared
-        self._own_wishes = dict.fromkeys(WISHES, False)
-        self._wishes = dict.fromkeys(WISHES, False)  # of anybody
-        self._waits_since: float | None = None  # by the clock of learner 0
-        self._has_announced = False
-
-    def broadcast(self, text: str) -> str:
-        """Return the text of learner 0."""
-        return self._all_gather_texts(text if self.place.rank == 0 else "")[0]
-
-    def begin(self, learner: Learner, kind: Mapping[str, str]) -> None:
-        """Check that all learners are of one kind and begin with the same weights."""
-        self._learner = learner
-        first, *others = map(json.loads, self._all_gather_texts(json.dumps(dict(kind))))
-        for rank, other in enumerate(others, start=1):
-            for name in sorted(first.keys() | other.keys()):
-                if first.get(name) != other.get(name):
-                    raise LearnersDiffer(
-                        f"learner {rank} has {name} {_short(other.get(name))}, learner 0 has "
-                        f"{_short(first.get(name))}: expected the same everywhere. Start all "
-                        "learners with the same program, libraries and flags."
-                    )
-        sums = self._all_gather_numbers(_checksum(learner))
-        self._compare(sums, "before the first update; all learners have to begin from one file")
-
-    def agreed(self, wish: str, own: bool) -> bool:
-        """Whether a learner has a wish, as of the last `synchronise`."""
-        self._own_wishes[wish] = own
-        return self._wishes[wish]
-
-    def synchronise(
-        self, reports: Sequence[WorkerReport], has_batch: bool, missing: Callable[[], Sequence[str]]
-    ) -> Synchronised:
-        """Exchange reports with all learners."""
+        if self._group is None:
+            return Synchronised(list(reports), has_batch)
         size, learner = self.place.world_size, self._learner
         assert learner is not None, "begin() comes first"
         played = sum(item.stats.steps for item in reports)
         games = json.dumps([asdict(game) for item in reports for game in item.episodes]).encode()
         length = len(games) if len(games) > len("[]") else 0
         compares = learner.version % COMPARED_EACH == 0 and learner.version != self._compared
-        numbers = self._group.sum_numbers(
+        steps, clock, *numbers = self._group.sum_numbers(
             [
                 played,
                 time.monotonic() if self.place.rank == 0 else 0.0,
@@ -170,7 +143,6 @@ class GroupCoordinator(Coordinator):
                 *self._in_own_slot(_checksum(learner) if compares else 0),
             ]
         )
-        steps, clock, *numbers = numbers
         self._wishes = {w: n > 0 for w, n in zip(WISHES, numbers, strict=False)}
         numbers = numbers[len(WISHES) :]
         ready, lengths, sums = (numbers[i * size : (i + 1) * size] for i in range(3))
@@ -188,11 +160,12 @@ class GroupCoordinator(Coordinator):
 
     def updated(self) -> None:
         """After the first update, a learner that does not answer is missed earlier."""
-        self._group.settle()
+        if self._group is not None:
+            self._group.settle()
 
     def announce_failure(self, error: BaseException) -> None:
-        """Say why this learner leaves."""
-        if self._has_announced:
+        """Say why this learner leaves, so that the others can tell the user. Idempotent."""
+        if self._group is None or self._has_announced:
             return
         self._has_announced = True
         if isinstance(error, (LearnerLost, LearnersDiffer)):
@@ -210,11 +183,12 @@ class GroupCoordinator(Coordinator):
             return
         self._waits_since = clock if self._waits_since is None else self._waits_since
         waited_s = clock - self._waits_since
+        assert self._group is not None, "one that is alone waits for nobody"
         if waited_s < self._group.timeout_s:
             return
         late = [rank for rank, is_ready in enumerate(ready) if not is_ready]
         own = "; ".join(filter(None, missing())) if self.place.rank in late else ""
-        texts = self._all_gather_texts(own[:MAX_TEXT])
+        texts = self._gather_texts(own[:MAX_TEXT])
         raise LearnerLost(
             f"{listed(late)} had no batch for {waited_s:.0f} s while others had one: "
             f"{texts[late[0]] or 'nothing is known of why'}",
@@ -233,14 +207,16 @@ class GroupCoordinator(Coordinator):
         """Return a list with a place for each learner, 0 but for this one's."""
         return [value if rank == self.place.rank else 0.0 for rank in range(self.place.world_size)]
 
-    def _all_gather_numbers(self, value: float) -> list[float]:
-        return self._group.sum_numbers(self._in_own_slot(value))
-
-    def _all_gather_texts(self, text: str) -> list[str]:
+    def _gather_texts(self, text: str) -> list[str]:
         """Return the text of each learner."""
+        if self._group is None:
+            return [text]
         data = text.encode(errors="backslashreplace")  # paths may hold any bytes
-        sizes = [int(n) for n in self._all_gather_numbers(len(data))]
-        return [piece.decode() for piece in self._group.gather(data, sizes)]
+        sizes = self._group.sum_numbers(self._in_own_slot(len(data)))
+        return [piece.decode() for piece in self._group.gather(data, [int(n) for n in sizes])]
+
+
+SINGLE_LEARNER = Coordinator()
 
 
 def join(place: Place, timeout_s: float) -> Coordinator:
@@ -278,7 +254,25 @@ def join(place: Place, timeout_s: float) -> Coordinator:
             first_timeout_s=first_s,
             is_local=place.is_local,
         )
-    return GroupCoordinator(place, group)
+    return Coordinator(place, group)
+
+
+def kind_of(blueprint: Blueprint) -> dict[str, str]:
+    """Return what has to be the same at every learner of a run."""
+    flags = {
+        f"--{name}": json.dumps(value)
+        for name, value in blueprint.flags.to_json().items()
+        if name not in OF_EACH_LEARNER
+    }
+    return flags | {
+        "version": VERSION,
+        "Python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "the environment": json.dumps(blueprint.env_spec.to_dict()),
+        "unrolls of bytes": str(blueprint.schema.nbytes),
+        "the torso's precision": str(blueprint.choices.torso_dtype),
+    }
 
 
 def _games(text: bytes) -> tuple[EpisodeEnd, ...]:

@@ -1,32 +1,28 @@
-"""Evaluation during training: when it is due, who plays it, and what comes of it.
+"""Evaluation during training: when it is due, and what comes of it.
 
-The trainer has one of three (`agent.run.no_evaluation.make_evaluating`), and asks it after each
-update:
-
-* `NoEvaluating`: none is wanted.
 * `InTurn`: in a reproducible run the trainer's thread plays, after the update at which an
   evaluation falls due. A run that is resumed goes on exactly; an evaluation that the user
   interrupts is played after the resume.
-* `Following` (agent/run/following.py): otherwise a process of its own plays.
+* `Following`: otherwise a process of its own plays.
 
-None of them touches what training draws or learns: models, environments and random streams are
-their own. Next to read: agent/testing/evaluation.py.
+Neither touches what training draws or learns: models, environments and random streams are their
+own. Next to read: agent/testing/evaluation.py.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+import multiprocessing
+import time
+from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from torch import nn
-
-from ritornello.agent.assembly import Blueprint
-from ritornello.agent.run.no_evaluation import NoEvaluating
-from ritornello.agent.run.status_files import StatusFiles
+from ritornello.agent.pools.supervision import State, Supervised, let_leave
+from ritornello.agent.pools.worker_pool import ProcessRow
+from ritornello.agent.run.run import Run
 from ritornello.agent.stored.best_evaluated import best_score
 from ritornello.agent.testing.evaluation import (
     Done,
@@ -37,70 +33,47 @@ from ritornello.agent.testing.evaluation import (
     remove_half_films,
     snapshot_layout,
 )
+from ritornello.agent.testing.follower import FollowerConfig, follower_main
 from ritornello.core.saved_state import expect, item, number, restoring, whole, within
+from ritornello.core.warden import Warden
 from ritornello.metrics.record import check_declared
 from ritornello.metrics.text import short
+from ritornello.transport.weights import WeightBoard
+
+LOOK_S = 0.1  # between two looks at the process
+MAX_FAILURES = 3  # in a row; then evaluations are switched off for this session
+NAME = "the process that evaluates"
 
 log = logging.getLogger(__name__)
 
-Facts = Callable[[], dict[str, Any]]
 
-
-class Scheduled(NoEvaluating):
+class Evaluating:
     """When an evaluation is due, and what came of the last ones. Belongs to the main thread."""
 
-    is_on = True
-    is_off = False  # for this session, after failures
-
-    def __init__(
-        self,
-        blueprint: Blueprint,
-        folder: Path,
-        files: StatusFiles | None,
-        *,
-        agent_steps: int,
-        facts: Facts,
-        state: Mapping[str, Any] | None,
-        stop_requested: Callable[[], bool],
-    ) -> None:
-        """Start nothing.
-
-        Args:
-          blueprint: flags and shapes of the run.
-          folder: folder of the run.
-          files: what writes evaluations.csv; None: nobody looks.
-          agent_steps: of the run when the session begins.
-          facts: says what is known of the present model, for the folder of the best one.
-          state: result of `state_dict`, from a checkpoint.
-          stop_requested: whether the user wants the run to end.
-        """
-        self._blueprint = blueprint
-        self._every = int(blueprint.flags.evaluate_every_steps)
-        self._films = int(blueprint.flags.evaluation_films)
-        self._tasks = blueprint.env_spec.tasks
-        self._folder = folder
-        self._files = files
-        self._facts = facts
-        self._stop_requested = stop_requested
+    def __init__(self, run: Run) -> None:
+        """Start nothing."""
+        self._run = run
+        self._blueprint = run.blueprint
+        self._folder = run.folder.path
+        self._tasks = run.blueprint.env_spec.tasks
+        self._every = int(run.flags.evaluate_every_steps)
+        self._films = int(run.flags.evaluation_films)
+        self.is_off = False  # for this session, after failures
         self._is_wanted = False
-        self._looked_at, self._count = agent_steps, 0
+        self._looked_at, self._count = run.tally.agent_steps, 0
         self._news: dict[str, float] = {}
-        self._best = best_score(folder)
-        if state is not None:
-            with restoring("the checkpoint"), within("evaluation"):
-                self._load_state_dict(state)
+        self._best = best_score(self._folder)
 
-    def _load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._looked_at, self._count = whole(state, "looked_at"), whole(state, "count")
-        news = item(state, "news", dict)
-        with within("news"):
-            for name in news:
-                expect(str(name).startswith("evaluation/"), "a result of an evaluation", name)
-                check_declared(name)
-                self._news[name] = number(news, name)
-        if "best" in state:
-            # The folder's may be of later updates, and set aside.
-            self._best = number(state, "best", default=None)
+    def look(self) -> None:
+        """Do what is due. Called after each update, and at other times as well, often."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Play to its end what is due, unless the user wants to stop."""
+
+    def rows(self) -> list[ProcessRow]:
+        """Return a row for the process that plays, if there is one."""
+        return []
 
     def request(self) -> str:
         """Wish for an evaluation now, besides those that fall due; return what becomes of it."""
@@ -116,13 +89,36 @@ class Scheduled(NoEvaluating):
         news, self._news = self._news, {}
         return news
 
-    def _is_due(self, agent_steps: int) -> bool:
-        return agent_steps // self._every > self._looked_at // self._every
+    def close(self) -> None:
+        """Leave nothing behind, nor what a session that was killed has left half done."""
+        with contextlib.suppress(OSError):
+            remove_half_films(self._folder)
 
-    def _order(self, updates: int, agent_steps: int) -> Order:
+    def _is_due(self) -> bool:
+        return self._run.tally.agent_steps // self._every > self._looked_at // self._every
+
+    def _order(self) -> Order:
         """Return what is to be evaluated now."""
+        tally = self._run.tally
         is_filmed = bool(self._films) and self._count % self._films == 0
-        return Order(updates, agent_steps, is_filmed, self._best, self._facts())
+        return Order(tally.updates, tally.agent_steps, is_filmed, self._best, self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        """Return what is known of the present model, for the folder of the best one."""
+        folder, tally = self._run.folder, self._run.tally
+        try:
+            session = folder.sessions()[-1]
+        except (OSError, ValueError, IndexError):
+            session = {}
+        return {
+            "games": tally.games.count,
+            "training_s": round(tally.wall_s, 1),
+            "mean_return": tally.games.mean,
+            "run": folder.path.resolve().name,
+            "checkpoint": None,
+            "commit": session.get("source", {}).get("commit"),
+            "versions": session.get("versions"),
+        }
 
     def _book(self, rows: list[Row], done: Done) -> None:
         """Write down what came of an evaluation."""
@@ -130,8 +126,7 @@ class Scheduled(NoEvaluating):
         for row in rows:
             task = f"_{self._tasks.index(row.game)}" if len(self._tasks) > 1 else ""
             self._news[f"evaluation/return_{row.policy}{task}"] = row.mean
-            if self._files is not None:
-                self._files.evaluation(asdict(row))
+            self._run.status.evaluation(asdict(row))
         score = done.scores["sampled"]
         if done.is_best:
             self._best = score
@@ -148,33 +143,37 @@ class Scheduled(NoEvaluating):
         if done.problem:
             log.warning("%s", done.problem)
 
-    def close(self) -> None:
-        """Leave nothing behind, nor what a session that was killed has left half done."""
-        with contextlib.suppress(OSError):
-            remove_half_films(self._folder)
-
 
 class _StoppedError(Exception):
     """The user wants the run to end."""
 
 
-class InTurn(Scheduled):
+class InTurn(Evaluating):
     """Plays in the trainer's thread, at updates that follow from the run alone."""
 
     _evaluation: Evaluation | None = None  # built for the first one
 
-    def look(self, updates: int, agent_steps: int, model: nn.Module) -> None:
-        """Play an evaluation if one is due; see `NoEvaluating.look`."""
-        if self.is_off or not (self._is_wanted or self._is_due(agent_steps)):
+    def __init__(self, run: Run) -> None:
+        """Go on as the checkpoint says."""
+        super().__init__(run)
+        state = run.saved("evaluation")
+        if state is not None:
+            with restoring("the checkpoint"), within("evaluation"):
+                self._load_state_dict(state)
+        run.more_state["evaluation"] = self.state_dict
+
+    def look(self) -> None:
+        """Play an evaluation if one is due."""
+        if self.is_off or not (self._is_wanted or self._is_due()):
             return
         rows: list[Row] = []
+        order = self._order()
         try:
             if self._evaluation is None:
                 self._evaluation = Evaluation(evaluation_blueprint(self._blueprint), self._folder)
-            snapshot_layout(self._blueprint).pack(model, self._evaluation.block)
-            done = self._evaluation.play(
-                self._order(updates, agent_steps), rows.append, self._raise_if_stopped
-            )
+            layout = snapshot_layout(self._blueprint)
+            layout.pack(self._run.learner.model, self._evaluation.block)
+            done = self._evaluation.play(order, rows.append, self._raise_if_stopped)
         except _StoppedError:
             return  # it is still due: the next session plays it first
         except (Exception, SystemExit) as error:  # SystemExit: of an environment
@@ -182,11 +181,11 @@ class InTurn(Scheduled):
             log.warning(
                 "the evaluation at %s agent steps failed: %r. Training goes on; there are no more "
                 "evaluations in this session",
-                f"{agent_steps:,}", error,
+                f"{order.agent_steps:,}", error,
             )  # fmt: skip
             log.debug("traceback", exc_info=True)
             return
-        self._looked_at, self._is_wanted = agent_steps, False
+        self._looked_at, self._is_wanted = order.agent_steps, False
         self._book(rows, done)
 
     def state_dict(self) -> dict[str, Any]:
@@ -198,6 +197,206 @@ class InTurn(Scheduled):
             "best": self._best,
         }
 
+    def _load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._looked_at, self._count = whole(state, "looked_at"), whole(state, "count")
+        news = item(state, "news", dict)
+        with within("news"):
+            for name in news:
+                expect(str(name).startswith("evaluation/"), "a result of an evaluation", name)
+                check_declared(name)
+                self._news[name] = number(news, name)
+        if "best" in state:
+            # The folder's may be of later updates, and set aside.
+            self._best = number(state, "best", default=None)
+
     def _raise_if_stopped(self) -> None:
-        if self._stop_requested():
+        if self._run.stop.requested:
             raise _StoppedError
+
+
+class Following(Evaluating):
+    """Hands weights to a process that plays, and takes in what it says.
+
+    The process is started for the first evaluation and asked only while it rests. If it dies, or
+    gives no sign of life, the log says so with the cause, the evaluation is lost, and the next one
+    starts another process. After several failures in a row evaluations are switched off. The last
+    evaluation that falls due is played to its end before the run ends.
+    """
+
+    def __init__(self, run: Run) -> None:
+        """Start nothing."""
+        super().__init__(run)
+        self._layout = snapshot_layout(run.blueprint)
+        self._board = WeightBoard(self._layout.nbytes)
+        self._config = FollowerConfig(evaluation_blueprint(run.blueprint), self._folder.resolve())
+        self._warden = Warden()
+        self._life = Supervised(NAME, self._warden, time.monotonic)
+        self._pipe: Connection | None = None
+        self._order_now: Order | None = None  # what it plays
+        self._rows: list[Row] = []
+        self._words = ""  # its last ones
+        self._last_look = time.monotonic()
+        self._lives = self._failures = 0  # failures in a row
+        self._left_out = self._lost = 0
+        self._is_owed = False  # the last one that fell due was left out
+        self._is_closed = False
+
+    def look(self) -> None:
+        """Take in what has come, look after the process, and ask it if an evaluation is due."""
+        now, updates = time.monotonic(), self._run.tally.updates
+        if now - self._last_look >= LOOK_S:
+            self._last_look = now
+            self._look_after()
+        is_due = self._is_due()
+        if self.is_off or not (self._is_wanted or is_due):
+            return
+        if self._is_busy and not is_due:
+            return  # who has asked for it waits
+        self._looked_at = self._run.tally.agent_steps
+        self._is_owed = self._is_busy
+        if self._is_busy:
+            self._left_out += 1
+            return
+        self._is_wanted = False
+        if updates > self._board.version:  # else these weights have played
+            self._ask(self._order())
+
+    def finish(self) -> None:
+        """Wait for what is being played, and for the last one that fell due."""
+        said = False
+        while not (self.is_off or self._run.stop.requested):
+            self.look()
+            if not self._is_busy:
+                if not self._is_owed:
+                    return
+                self._is_owed, self._is_wanted = False, True
+                self._left_out -= 1
+                continue
+            if not said:
+                log.info("the evaluation that is due is played to its end; Ctrl-C skips it")
+                said = True
+            wait([self._pipe] if self._pipe is not None else [], LOOK_S)
+
+    def values(self) -> dict[str, float]:
+        """Return the metrics that are new since the last call, and the counters."""
+        counters = {"left_out": self._left_out, "lost": self._lost}
+        return super().values() | {f"evaluation/{n}": float(v) for n, v in counters.items()}
+
+    def rows(self) -> list[ProcessRow]:
+        """Return a row for the process, once it was started."""
+        if not self._lives:
+            return []
+        return [ProcessRow("evaluation", 0, self._lives - 1, *self._life.present(), 0)]
+
+    def close(self) -> None:
+        """End the process, whatever it does, within some seconds. May be called twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._hang_up()
+        if self._life.process is not None:
+            let_leave([self._life.process], 0.0)
+        self._life.clear()
+        self._life.close()
+        self._warden.close()
+        self._board.close()
+        super().close()
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._order_now is not None or self._life.state is State.ENDING
+
+    # --- asking ------------------------------------------------------------------------------
+
+    def _ask(self, order: Order) -> None:
+        with self._board.write(order.updates) as block:
+            self._layout.pack(self._run.learner.model, block)
+        self._order_now, self._rows = order, []
+        try:
+            if self._life.state is State.ABSENT:
+                self._launch()
+            assert self._pipe is not None
+            self._pipe.send(order)
+        except OSError as error:
+            if self._life.is_running:  # it has died since the last look, which says so
+                self._life.begin_to_end()
+            else:
+                self._fail(f"{NAME} could not be started: {error}")
+
+    def _launch(self) -> None:
+        self._hang_up()
+        self._words = ""
+        self._pipe, theirs = multiprocessing.Pipe(duplex=True)
+        try:
+            self._life.launch(follower_main, (self._config, theirs, self._board))
+        except OSError:
+            self._hang_up()
+            raise
+        finally:
+            theirs.close()  # or its death would not be seen
+        self._lives += 1
+
+    # --- looking after it --------------------------------------------------------------------
+
+    def _look_after(self) -> None:
+        if self._life.state is State.ABSENT:
+            return
+        self._warden.check()
+        self._receive()
+        if self._life.is_running and (self._pipe is None or self._life.has_died()):
+            self._receive()  # what it said before it died
+            self._life.begin_to_end()
+        if self._life.is_running:
+            self._life.listen(float(self._run.flags.worker_timeout))
+        if self._life.state is State.ENDING:
+            self._end()
+
+    def _receive(self) -> None:
+        try:
+            while self._pipe is not None and self._pipe.poll(0):
+                self._take(self._pipe.recv())
+        except (EOFError, OSError):
+            self._hang_up()
+
+    def _take(self, message: object) -> None:
+        if isinstance(message, Row):
+            self._rows.append(message)
+        elif isinstance(message, Done):
+            self._failures = 0
+            self._book(self._rows, message)
+            self._news["evaluation/time_s"] = message.seconds
+            self._order_now, self._rows = None, []
+        elif isinstance(message, str):
+            self._words, self._life.failed = message, True
+
+    def _end(self) -> None:
+        """Say that the process is gone and why, once it is."""
+        pid = self._life.present()[0]
+        cause = self._life.cause_of_end()
+        if cause is None:
+            return
+        self._hang_up()
+        words = self._words or self._life.stack()
+        if self._words:
+            cause = self._life.hung or "failed"
+        self._fail(f"{NAME} (pid {pid}) {cause}", words)
+
+    def _fail(self, text: str, words: str = "") -> None:
+        self._failures += 1
+        self.is_off = self._failures >= MAX_FAILURES
+        order, self._order_now, self._rows = self._order_now, None, []
+        if order is not None:
+            self._lost += 1
+            text += f"; the evaluation at {order.agent_steps:,} agent steps is lost"
+        text += (
+            f"; that was {self._failures} times in a row, so there are no more evaluations in this "
+            "session"
+            if self.is_off
+            else "; the next one starts another process"
+        )
+        log.warning("%s. Training goes on.%s", text, f" Its last words:\n{words}" if words else "")
+
+    def _hang_up(self) -> None:
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None

@@ -19,7 +19,6 @@ from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.agent.pools.worker_pool import UnrollBlock, WorkerPool
-from ritornello.agent.run.capacity import CapacityWatch
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.saved_state import StateError, item, items, restoring, within
@@ -58,6 +57,8 @@ class Experience:
     thread only; `quiesce` and `close` may be called twice.
     """
 
+    grace_s = 0.0  # for workers to end what they do
+
     def __init__(
         self, pool: WorkerPool, replay: ReplayManager, feed: Feed, evaluate: Evaluate | None = None
     ) -> None:
@@ -73,16 +74,12 @@ class Experience:
         self.replay = replay
         self._feed = feed
         self._evaluate = evaluate
-        self.capacity: CapacityWatch | None = None  # asked at each record; None: nobody is
+        self._heard: deque[WorkerReport] = deque()  # not yet taken by the main thread
         self.moment = Moment()  # written by the main thread, read by all
 
     def start(self) -> None:
         """Start workers and threads."""
         raise NotImplementedError
-
-    def advance(self, moment: Moment) -> None:
-        """Say where learning stands; batches made from now on know it."""
-        self.moment = moment
 
     def next_batch(self) -> Batch | None:
         """Return the next batch, or None if there was none for a fraction of a second.
@@ -94,7 +91,19 @@ class Experience:
 
     def reports(self) -> list[WorkerReport]:
         """Return what workers have reported since the last call, oldest first."""
+        return [self._heard.popleft() for _ in range(len(self._heard))]
+
+    def quiesce(self) -> None:
+        """End the making of batches. Afterwards replay stands still and can be saved."""
         raise NotImplementedError
+
+    def close(self) -> None:
+        """Ask the workers to leave, then make them."""
+        self.pool.stop(self.grace_s)
+
+    def advance(self, moment: Moment) -> None:
+        """Say where learning stands; batches made from now on know it."""
+        self.moment = moment
 
     def feed_back(self, batch: Batch, errors: Tensor | None) -> None:
         """Say what an update has learned from a batch; nothing happens unless replay wants it.
@@ -121,16 +130,17 @@ class Experience:
         """Drop items that nothing can be learned from, so that they are not drawn again."""
         self.replay.discard(ids)
 
-    def report_of(self, block: UnrollBlock) -> WorkerReport:
-        """Return what came with a block, which is still valid."""
+    def hear(self, block: UnrollBlock) -> None:
+        """Keep what came with a block, which is still valid, for `reports`."""
         version = self._feed.schema.view(block.records, "version").max(initial=0)
-        return WorkerReport(
-            block.stats, block.episodes, block.worker_id, len(block.records), int(version)
+        self._heard.append(
+            WorkerReport(
+                block.stats, block.episodes, block.worker_id, len(block.records), int(version)
+            )
         )
 
     def adapt(self, values: Mapping[str, float]) -> None:
-        """Take the values of a whole record, and set what follows from them."""
-        raise NotImplementedError
+        """Take the values of a whole record, and set what follows from them; here nothing."""
 
     def missing(self) -> list[str]:
         """Return what the next batch waits for and what everybody does, for the user."""
@@ -140,22 +150,8 @@ class Experience:
         """Return metrics of replay and workers by name.
 
         Those of the cache, if there is one, are over the time since the last call.
-
-        Raises:
-          ConfigError: if replay will not fit into memory when it is full (`CapacityWatch`).
         """
-        figures = self.replay.stats()
-        if self.capacity is not None:
-            self.capacity.look(figures)
-        return {**figures, **self.pool.stats()}
-
-    def quiesce(self) -> None:
-        """End the making of batches. Afterwards replay stands still and can be saved."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Stop the workers."""
-        raise NotImplementedError
+        return {**self.replay.stats(), **self.pool.stats()}
 
     def replay_contents(self) -> dict[str, Any]:
         """Return the counters and the unrolls of the buffers, for a file of their own."""
@@ -184,8 +180,9 @@ class Experience:
             except CheckpointError as error:
                 log.warning("%s Going on with empty buffers.", error)
 
-    def sample(self, moment: Moment, timeout_s: float) -> Batch | None:
-        """Return a batch as of `moment`, or None if there was nothing to draw in time."""
+    def sample(self, timeout_s: float) -> Batch | None:
+        """Return a batch as of the present moment, or None if nothing could be drawn in time."""
+        moment = self.moment
         context = SampleContext(
             update=moment.update, progress=moment.progress, evaluate=self._evaluate
         )
@@ -202,7 +199,6 @@ class Serial(Experience):
         """Start nothing; see `Experience`."""
         super().__init__(pool, replay, feed, evaluate)
         self._pool = pool
-        self._reports: list[WorkerReport] = []
         self._waiting: deque[Record] = deque()  # collected, not yet inserted
         self._saved_pool: Mapping[str, Any] | None = None  # to be restored by `start`
         self._ended = False
@@ -223,32 +219,20 @@ class Serial(Experience):
         """
         if self._ended:
             return None
-        batch = self.sample(self.moment, 0.0)
+        batch = self.sample(0.0)
         if batch is not None:
             return batch
         if not self._waiting:
             for block in self._pool.poll(0.0):
-                self._reports.append(self.report_of(block))
+                self.hear(block)
                 self._waiting.extend(block.records)
         if self.replay.insert(self._waiting[0], self.moment.update, 0.0):
             self._waiting.popleft()
         return None
 
-    def reports(self) -> list[WorkerReport]:
-        """Return what was collected besides unrolls since the last call."""
-        reports, self._reports = self._reports, []
-        return reports
-
-    def adapt(self, values: Mapping[str, float]) -> None:
-        """Nothing to do: no clock may decide anything in a reproducible run."""
-
     def quiesce(self) -> None:
         """End the making of batches."""
         self._ended = True
-
-    def close(self) -> None:
-        """Close the environments."""
-        self._pool.stop(0.0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counters of replay, the rollouts, and the unrolls that wait between them."""

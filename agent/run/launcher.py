@@ -5,28 +5,26 @@
         ├─ python main.py ...       learner 0: run folder, checkpoints, terminal
         └─ python main.py ...       learner 1
 
-It does what `torchrun --standalone` does, but for how things end: one signal of the user reaches
-each learner once (a second one would mean to leave without saving), the exit status of learner 0 is
-that of the run, a learner that is stopped or hangs does not outlive the others, and there is no
-traceback of the launcher itself.
+It does what `torchrun --standalone` does, but for how things end:
 
 | what happens | what the launcher does |
 |---|---|
-| SIGINT, SIGTERM or SIGHUP | passes it on to each learner; all stop, and learner 0 saves |
+| SIGINT, SIGTERM or SIGHUP | passes it on once to each learner; all stop, and learner 0 saves |
 | a learner dies or fails | nothing: the others notice at once, and learner 0 says which |
 | learner 0 has failed | kills the others after a few seconds, by which they have ended |
 | a learner is left alone, and it is stopped | kills it |
 | the launcher dies | the learners get SIGTERM (core/process_death.py): they save |
+
+The exit status of learner 0 is that of the run.
 """
 
 from __future__ import annotations
 
 import contextlib
-import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import FrameType
 
 from ritornello.agent.learners.place import SOCKET
@@ -61,7 +59,7 @@ class Launcher:
 
     def run(self) -> int:
         """Return the exit status of the run."""
-        with self._signals_passed_on():
+        with handled_by(self._pass_on):
             try:
                 # Only this machine can reach it, and nobody can take the port in between.
                 with socket.create_server((LOOPBACK, 0)) as server:
@@ -74,8 +72,13 @@ class Launcher:
                 self._kill()
         return self._status()
 
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        self._signals.append(number)
+        self._stop.note_passed_on(number)  # or its listener takes this process for one that hangs
+        for learner in self._learners:
+            learner.send_signal(number)
+
     def _start(self, rank: int, server: socket.socket) -> subprocess.Popen[bytes]:
-        passed = [server.fileno()] if rank == 0 else []
         environment = {
             **environment_for_child(),
             "RANK": str(rank),
@@ -91,7 +94,7 @@ class Launcher:
         return subprocess.Popen(
             [*main_program(), *self._argv],
             env=environment,
-            pass_fds=passed,
+            pass_fds=[server.fileno()] if rank == 0 else [],
             start_new_session=True,
         )
 
@@ -120,36 +123,18 @@ class Launcher:
 
     def _status(self) -> int:
         """Return the exit status of the run; say why where no learner could say it."""
-        statuses = [learner.poll() for learner in self._learners]
-        first = statuses[0]
+        first, *others = [learner.poll() for learner in self._learners]
         if first is None or first < 0:
-            if 0 in self._killed:
-                why = "did not end, stopped or hanging, and was killed"
-            else:
-                why = f"was killed by {_signal_name(-(first or 0))}"
+            why = "did not end, stopped or hanging, and was killed"
+            if 0 not in self._killed:
+                why = f"was killed by signal {-(first or 0)}"
             say(f"error: learner 0 {why}; a resume goes on from the newest checkpoint")
             return 1
-        if first:
-            return first
-        bad = [rank for rank, status in enumerate(statuses) if status]
-        if bad:
-            say(f"error: learner {bad[0]} ended with status {statuses[bad[0]]}; the run is saved")
-        return 1 if bad else 0
-
-    @contextlib.contextmanager
-    def _signals_passed_on(self) -> Iterator[None]:
-        """Give each learner every signal that asks to end, but for the one that nohup ignores."""
-
-        def pass_on(number: int, frame: FrameType | None) -> None:
-            self._signals.append(number)
-            self._stop.note_passed_on(
-                number
-            )  # or its listener takes this process for one that hangs
-            for learner in self._learners:
-                learner.send_signal(number)
-
-        with handled_by(pass_on):
-            yield
+        for rank, status in enumerate(others, start=1):
+            if status and not first:
+                say(f"error: learner {rank} ended with status {status}; the run is saved")
+                return 1
+        return first
 
 
 def _is_stopped(pid: int) -> bool:
@@ -159,9 +144,3 @@ def _is_stopped(pid: int) -> bool:
             return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
     except OSError:
         return False
-
-
-def _signal_name(number: int) -> str:
-    with contextlib.suppress(ValueError):
-        return signal.Signals(number).name
-    return f"signal {number}"

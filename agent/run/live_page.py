@@ -1,17 +1,17 @@
 """`--live=True`: the live page as a program beside the training, for as long as that lasts.
 
-The training never serves anything itself. It starts
-`python -m ritornello.live` (docs/live.md) for its results
-folder, tells the address, and goes on; if the page cannot start, or dies, nothing else happens.
+The training never serves anything itself. It starts `python -m ritornello.live` (docs/live.md) for
+its results folder, tells the address, and goes on; if the page cannot start, or dies, nothing else
+happens.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import select
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,17 +70,9 @@ def live_page(results: Path | str) -> Iterator[None]:
 
 def _address(page: subprocess.Popen[bytes]) -> str:
     """Return the line with the address, empty if none comes in time."""
-    lines: list[bytes] = []
-
-    def read() -> None:
-        with contextlib.suppress(OSError, ValueError):
-            if page.stdout is not None:
-                lines.append(page.stdout.readline())
-
-    reader = threading.Thread(target=read, name="live-page", daemon=True)
-    reader.start()
-    reader.join(START_S)
-    return lines[0].decode("utf-8", "replace").strip() if lines else ""
+    assert page.stdout is not None, "it is a pipe"
+    ready, _, _ = select.select([page.stdout], [], [], START_S)
+    return page.stdout.readline().decode("utf-8", "replace").strip() if ready else ""
 
 
 def _end(page: subprocess.Popen[bytes]) -> None:
@@ -91,5 +83,4 @@ def _end(page: subprocess.Popen[bytes]) -> None:
         page.kill()
         page.wait(END_S)
     if page.stdout is not None:
-        with contextlib.suppress(OSError, ValueError):
-            page.stdout.close()
+        page.stdout.close()

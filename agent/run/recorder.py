@@ -2,7 +2,7 @@
 
     WorkerReport ── book ──► Tally, WorkerTable, Sink (games)
                            │
-    Hardware, values ── write ──► Record ──► Sink, Diagnosis, RunStatus
+    Hardware, values ── write ──► Record ──► Sink, Diagnosis, Status
 
 Belongs to the trainer's main thread.
 """
@@ -10,22 +10,28 @@ Belongs to the trainer's main thread.
 from __future__ import annotations
 
 import logging
+import math
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ritornello.agent.assembly import buffer_configs
 from ritornello.agent.pools.worker_pool import HasProcesses, ProcessRow
-from ritornello.agent.run.experience import Experience, WorkerReport
-from ritornello.agent.run.no_evaluation import NoEvaluating
-from ritornello.agent.run.status import RunStatus
-from ritornello.agent.run.tally import Tally
+from ritornello.agent.run.experience import WorkerReport
+from ritornello.agent.run.memory import CapacityWatch, unrolls_when_full
+from ritornello.agent.run.run import Run
 from ritornello.metrics.energy import EnergyBook
 from ritornello.metrics.hardware import Hardware
 from ritornello.metrics.health import Diagnosis, Finding
-from ritornello.metrics.machine_share import ProcessUse
+from ritornello.metrics.meters import Speed
 from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import read_records
 from ritornello.metrics.sinks import Sink
+
+if TYPE_CHECKING:
+    from ritornello.agent.run.evaluating import Evaluating
 
 log = logging.getLogger(__name__)
 
@@ -33,34 +39,29 @@ log = logging.getLogger(__name__)
 class Recorder:
     """Books what has been heard, and writes a record of it when the trainer asks for one."""
 
-    def __init__(
-        self,
-        sink: Sink,
-        tally: Tally,
-        status: RunStatus,
-        experience: Experience,
-        evaluating: NoEvaluating,
-        earlier: Sequence[Record],
-    ) -> None:
+    def __init__(self, run: Run, sink: Sink, evaluating: Evaluating | None) -> None:
         """Read what the run was told before: that is known, and not said again.
 
         Args:
+          run: what is recorded.
           sink: where records and games are reported.
-          tally: counters of the run.
-          status: what is shown to those who look from outside.
-          experience: what gives batches; asked for its values and its processes.
-          evaluating: the evaluation worker, or what stands for none.
-          earlier: records of the run's earlier sessions, oldest first.
+          evaluating: what evaluates the run; None: nothing does.
         """
+        self._run = run
         self._sink = sink
-        self._tally = tally
-        self._status = status
-        self._experience = experience
         self._evaluating = evaluating
         self._diagnosis = Diagnosis()
+        earlier = read_records(run.folder.path)
         self.findings: list[Finding] = [f for r in earlier for f in self._diagnosis.add(r)]
         self._hardware = Hardware(earlier)
         self._workers = WorkerTable()
+        unrolls, nbytes = unrolls_when_full(run.blueprint), run.blueprint.schema.nbytes
+        self._capacity = CapacityWatch(unrolls, nbytes, run.flags)
+        configs = buffer_configs(run.flags, run.blueprint.env_spec)
+        self._kinds = [str(config.type) for config in configs]
+        self._began = run.tally.counters()  # of this session
+        self._speed = Speed(self._began)
+        self._shown_s = -math.inf
 
     @property
     def energy(self) -> EnergyBook:
@@ -70,35 +71,94 @@ class Recorder:
     def book(self, reports: Sequence[WorkerReport]) -> None:
         """Book what all workers have told since the last call."""
         for report in reports:
-            self._tally.book_block(report.stats)
+            self._run.tally.book_block(report.stats)
             self._workers.book(report)
             for episode in report.episodes:
-                self._sink.episode(episode, self._tally.book_game(episode))
+                self._sink.episode(episode, self._run.tally.book_game(episode))
 
-    def write(self, version: int, bad_updates: int) -> None:
+    def write(self) -> None:
         """Write a record of the time since the last one.
 
-        Args:
-          version: number of updates of the newest weights.
-          bad_updates: of the run so far.
+        Raises:
+          ConfigError: if replay will not fit into memory when it is full.
         """
-        more = self._experience.stats()
-        rows = [*processes_of(self._experience), *self._evaluating.rows()]
-        more.update(self._hardware.read(self._tally.agent_steps, self._workers.parts(rows)))
-        more.update(self._status.disk_free_mb)
-        more.update(self._evaluating.values())
+        run = self._run
+        more = run.experience.stats()
+        self._capacity.look(more)
+        rows = self._processes()
+        more |= self._hardware.read(run.tally.agent_steps, self._workers.parts(rows))
+        if run.status.disk_free_mb is not None:
+            more["system/disk_free_mb"] = run.status.disk_free_mb
+        if self._evaluating is not None:
+            more |= self._evaluating.values()
         for note in self._hardware.new_notes():
             log.info("%s", note)
-        more["learner/bad_updates"] = float(bad_updates)
-        record = self._tally.record(more)
-        self._experience.adapt(record.values)
+        more["learner/bad_updates"] = float(run.bad_updates.count)
+        record = run.tally.record(more)
+        run.experience.adapt(record.values)
         self._sink.write(record)
         for finding in self._diagnosis.add(record):
             log.warning("health: %s", finding)
             self.findings.append(finding)
-            self._status.finding(finding, record)
-        processes = self._workers.show(rows, version, self._hardware.processes)
-        self._status.record(record, len(self.findings), processes, self._experience)
+            run.status.finding(finding, record)
+        self._show(record, rows)
+
+    def _processes(self) -> list[ProcessRow]:
+        """Return a row for each process besides this one, as far as its owner says something."""
+        pool = self._run.experience.pool
+        rows = pool.processes() if isinstance(pool, HasProcesses) else []
+        return rows if self._evaluating is None else [*rows, *self._evaluating.rows()]
+
+    # --- status.json -----------------------------------------------------------------------------
+
+    def _show(self, record: Record, rows: list[ProcessRow]) -> None:
+        """Say how the run is, if that is due: a reproducible run has a record for each update."""
+        run, status, now_s = self._run, self._run.status, time.monotonic()
+        begins = status.state == "filling" and "loss/total" in record.values
+        pause_s = run.flags.log_interval_s if run.flags.reproducible else 0.0
+        if now_s - self._shown_s < pause_s and not begins:
+            return
+        self._shown_s = now_s
+        self._speed.add(record)
+        if begins:
+            status.state = "training"
+        machine = {n: value for n, value in record.values.items() if n.startswith("system/")}
+        status.show(
+            {
+                "agent_steps": record.agent_steps,
+                "target_steps": run.flags.environment_max_steps,
+                "updates": record.updates,
+                "wall_s": round(record.wall_s, 1),
+                "steps_per_second": _rounded(self._speed.steps_per_s),
+                "seconds_left": _rounded(self._seconds_left(record)),
+                "games": record.episodes,
+                **self._workers.show(rows, run.learner.version),
+                "buffers": self._buffers(),
+                "hardware": machine,
+                "findings": len(self.findings),
+            }
+        )
+
+    def _seconds_left(self, record: Record) -> float | None:
+        flags = self._run.flags
+        limits = [self._speed.seconds_until(flags.environment_max_steps)]
+        if flags.training_seconds:
+            ran_s = record.wall_s - self._began.wall_s  # of this session, without its pauses
+            limits.append(max(0.0, flags.training_seconds - ran_s))
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def _buffers(self) -> list[dict[str, Any]]:
+        games = self._run.blueprint.env_spec.tasks
+        return [
+            {
+                "name": buffer.name,
+                "kind": kind,
+                "task": None if buffer.task is None else games[buffer.task],
+                "items": len(buffer),
+                "capacity": buffer.capacity,
+            }
+            for buffer, kind in zip(self._run.experience.replay.buffers, self._kinds, strict=True)
+        ]
 
 
 @dataclass
@@ -130,25 +190,29 @@ class WorkerTable:
         """Return process id -> part of the run ("learner", "workers", "server")."""
         return {os.getpid(): "learner"} | {row.pid: row.part for row in rows if row.pid is not None}
 
-    def show(
-        self, rows: list[ProcessRow], version: int, uses: Mapping[int, ProcessUse]
-    ) -> dict[str, Any]:
+    def show(self, rows: list[ProcessRow], version: int) -> dict[str, Any]:
         """Return the parts "workers", "server" and "evaluation" of status.json.
 
         Args:
           rows: the processes as the pool sees them; without any, workers take turns in this one.
           version: number of updates of the newest weights.
-          uses: what each process takes, by process id.
         """
-        here = [
-            ProcessRow("workers", number, 0, os.getpid(), "taking turns with the learner", 0.0, 0)
-            for number in sorted(self._books)
-        ]
         workers: list[dict[str, Any]] = []
         others: dict[str, dict[str, Any] | None] = {"server": None, "evaluation": None}
-        is_serial = not any(row.part == "workers" for row in rows)
-        for row in [*rows, *(here if is_serial else [])]:
-            shown = _shown(row, {} if row in here else uses)
+        if not any(row.part == "workers" for row in rows):
+            doing = "taking turns with the learner"
+            here = [
+                ProcessRow("workers", n, 0, os.getpid(), doing, 0.0, 0) for n in sorted(self._books)
+            ]
+            rows = [*rows, *here]
+        for row in rows:
+            shown = {
+                "number": row.number,
+                "life": row.life,
+                "pid": row.pid,
+                "doing": row.doing,
+                "silent_s": round(row.silent_s, 1),
+            }
             if row.part in others:
                 others[row.part] = shown
                 continue
@@ -158,20 +222,5 @@ class WorkerTable:
         return {"workers": workers, **others}
 
 
-def processes_of(experience: Experience) -> list[ProcessRow]:
-    """Return the processes of the pool that experience comes from, none if it does not say."""
-    pool = experience.pool
-    return pool.processes() if isinstance(pool, HasProcesses) else []
-
-
-def _shown(row: ProcessRow, uses: Mapping[int, ProcessUse]) -> dict[str, Any]:
-    use = None if row.pid is None else uses.get(row.pid)
-    return {
-        "number": row.number,
-        "life": row.life,
-        "pid": row.pid,
-        "doing": row.doing,
-        "silent_s": round(row.silent_s, 1),
-        "cores": None if use is None else round(use.cores, 3),
-        "memory_mb": None if use is None else round(use.memory_mb, 1),
-    }
+def _rounded(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else round(value, 1)

@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import logging
 import sys
+from pathlib import Path
 
 from rich.logging import RichHandler
 
-from ritornello.agent.run.run_log import RunLog
-from ritornello.agent.run.status_files import StatusFiles
+from ritornello.agent.run.status import Status
 from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.kept_settings import revive_loggers
 from ritornello.core.project import as_typed
 from ritornello.core.spec import game_name
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import SINKS
 from ritornello.metrics.console import ConsoleSink
-from ritornello.metrics.output_thread import BackgroundSink, OutputThread
+from ritornello.metrics.output_thread import BackgroundHandler, BackgroundSink, OutputThread
 from ritornello.metrics.sinks import JsonLinesSink, Sink, Tee, TensorBoardSink, TextFilesSink
 from ritornello.metrics.view import Goal
 
+LOG_FORMAT = "%(asctime)s %(levelname)-7s %(processName)s/%(threadName)s %(name)s: %(message)s"
+# These describe each font and image they touch at DEBUG, which would bury our own lines.
+CHATTY_LOGGERS = ("matplotlib", "PIL", "asyncio")
 SILENT = logging.CRITICAL + 1  # above every message
 TERMINAL_CAPACITY = 1000  # messages and panels that wait for a terminal that is not read
 FILES_PATIENCE_S = 60.0  # a reproducible run waits so long for its files before it drops a record
@@ -57,16 +61,44 @@ class Reporting:
         self._console = ConsoleSink(_goal(flags, folder))
         self._own: list[OutputThread] = []  # of the sinks that --sink names
         self._sink: Sink = Tee([])
-        self.status: StatusFiles | None = None  # from `open_sinks` on
+        self.status = Status(folder.path, None)  # `open_sinks` makes one that writes
         self._is_closed = False
+        shown = _console_handler(self._console)
         level = logging.INFO if flags.console is True else logging.WARNING
-        self._log = RunLog(
-            folder.path / f"train-rank{rank}.log" if rank else folder.log_file,
-            SILENT if rank or not flags.console else level,
-            _console_handler(self._console),
-            file_thread=self._files,
-            console_thread=self._terminal,
-        )
+        shown.setLevel(SILENT if rank or not flags.console else level)
+        handler = BackgroundHandler(shown, self._terminal, gives_up=True)
+        self._levels: dict[logging.Handler, int] = {handler: handler.level}
+        self._previous_level = logging.getLogger().level
+        self._open_log(folder.path / f"train-rank{rank}.log" if rank else folder.log_file)
+
+    def _open_log(self, path: Path) -> None:
+        """Log to the console and to a file; go on without the file if it cannot be opened."""
+        problem = None
+        try:
+            file = logging.FileHandler(path, encoding="utf-8")
+        except OSError as error:
+            problem = error
+        else:
+            file.setFormatter(logging.Formatter(LOG_FORMAT))
+            handler = BackgroundHandler(file, self._files, gives_up=False)
+            self._levels[handler] = handler.level
+        self._take_back_log()
+        for name in CHATTY_LOGGERS:
+            logging.getLogger(name).setLevel(logging.INFO)
+        logging.captureWarnings(True)
+        if problem is not None:
+            log.warning("no log file: %s", problem)
+
+    def _take_back_log(self) -> None:
+        """Log again, whatever an environment that plays in this process has configured."""
+        root = logging.getLogger()
+        root.setLevel(logging.DEBUG)
+        for handler, level in self._levels.items():
+            handler.setLevel(level)
+            handler.filters.clear()
+            root.addHandler(handler)  # one that is there already is not added again
+        logging.disable(logging.NOTSET)
+        revive_loggers()
 
     def fail(self, error: Exception, *, is_known: bool) -> None:
         """Say why the run failed, whatever an environment that plays here has made of logging.
@@ -75,14 +107,22 @@ class Reporting:
           error: that ended it.
           is_known: whether its text says all; the traceback of others is shown.
         """
-        self._log.take_back()
-        self.say("failed", reason=str(error) if is_known else repr(error))
+        self._take_back_log()
+        self.status.enter("failed", reason=str(error) if is_known else repr(error))
         self.close_sinks()
         if is_known:
-            self._log.tell(logging.ERROR, f"the run failed: {error}")
-            self._log.tell(logging.DEBUG, "traceback", error)
+            self._tell(logging.ERROR, f"the run failed: {error}")
+            self._tell(logging.DEBUG, "traceback", error)
         else:
-            self._log.tell(logging.ERROR, "the run failed", error)
+            self._tell(logging.ERROR, "the run failed", error)
+
+    def _tell(self, level: int, text: str, error: BaseException | None = None) -> None:
+        """Log a text and a traceback, past all that code of the user may have made of logging."""
+        trace = None if error is None else (type(error), error, error.__traceback__)
+        record = logging.LogRecord(log.name, level, __file__, 0, text, (), trace)
+        for handler, least in self._levels.items():
+            if level >= least:
+                handler.emit(record)
 
     def open_sinks(self) -> Sink:
         """Open the files of records and games; return where to report.
@@ -92,29 +132,15 @@ class Reporting:
           OSError: if a file cannot be opened.
         """
         flags, path = self._flags, self._folder.path
-        # Every record counts where a run is to be repeated exactly; elsewhere speed does.
-        patience_s = FILES_PATIENCE_S if flags.reproducible else 0.0
         if self._rank:
             records = JsonLinesSink(path / f"metrics-rank{self._rank}.jsonl")
             self._sink = Tee([BackgroundSink(records, self._files, gives_up=False)])
             return self._sink
-        files: list[Sink] = [
-            JsonLinesSink(self._folder.metrics_file),
-            TextFilesSink(
-                path,
-                batch_size=flags.batch_size,
-                unroll_length=flags.r_f_steps,
-                details={
-                    "Optimizer": flags.optimizer,
-                    "Scheduler": flags.lr_schedule,
-                    # The older platform made batches smaller when memory was short; here they stay.
-                    "Batch_size_used_without_out_of_memory_error": flags.batch_size,
-                },
-            ),
-        ]
+        # Every record counts where a run is to be repeated exactly; elsewhere speed does.
+        patience_s = FILES_PATIENCE_S if flags.reproducible else 0.0
         sinks: list[Sink] = [
             BackgroundSink(sink, self._files, gives_up=False, patience_s=patience_s)
-            for sink in files
+            for sink in (JsonLinesSink(self._folder.metrics_file), self._text_files())
         ]
         sinks += [self._own_sink(name) for name in flags.sink.split(",") if name]
         if flags.tensorboard:
@@ -123,8 +149,21 @@ class Reporting:
         if flags.console is True:
             sinks.append(BackgroundSink(self._console, self._terminal, gives_up=True))
         self._sink = Tee(sinks)
-        self.status = StatusFiles(path, self._files, self._folder.session_number())
+        self.status = Status(path, self._files, self._folder.session_number())
         return self._sink
+
+    def _text_files(self) -> Sink:
+        flags = self._flags
+        details = {
+            "Optimizer": flags.optimizer,
+            "Scheduler": flags.lr_schedule,
+            # The older platform made batches smaller when memory was short; here they stay.
+            "Batch_size_used_without_out_of_memory_error": flags.batch_size,
+        }
+        return TextFilesSink(
+            self._folder.path, batch_size=flags.batch_size, unroll_length=flags.r_f_steps,
+            details=details,
+        )  # fmt: skip
 
     def _own_sink(self, name: str) -> Sink:
         """Return a sink that a flag names, on a thread of its own: what hangs there waits alone."""
@@ -137,19 +176,8 @@ class Reporting:
     def flush(self) -> bool:
         """Bring all that was reported to the disk; return whether it is there, within seconds."""
         self._sink.flush()
-        if self.status is not None:
-            self.status.flush()
+        self.status.flush()
         return self._files.flush(FLUSH_S)
-
-    def say(self, state: str, **more: object) -> None:
-        """Have status.json say how the session ended, if there is one.
-
-        Args:
-          state: "ended" or "failed".
-          more: further keys, such as the reason.
-        """
-        if self.status is not None:
-            self.status.show({"state": state, **more})
 
     def close_sinks(self) -> None:
         """Show the last record and give the terminal back; the log goes on."""
@@ -159,22 +187,29 @@ class Reporting:
     def close(self) -> None:
         """Close everything, each thread within its deadline. May be called twice."""
         self.close_sinks()
-        if not self._is_closed:
-            self._is_closed = True
-            if self.status is not None:
-                self.status.close()
-            for thread, grace_s in (
-                *((own, OWN_GRACE_S) for own in self._own),
-                (self._terminal, TERMINAL_GRACE_S), (self._files, FILES_GRACE_S),
-            ):  # fmt: skip
-                thread.flush(grace_s)
-                if thread.undone:
-                    log.warning(UNDONE, thread.name, thread.undone)
-        self._log.close()
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for thread, grace_s in (
+            *((own, OWN_GRACE_S) for own in self._own),
+            (self._terminal, TERMINAL_GRACE_S), (self._files, FILES_GRACE_S),
+        ):  # fmt: skip
+            thread.flush(grace_s)
+            if thread.undone:
+                log.warning(UNDONE, thread.name, thread.undone)
+        self._close_log()
         for thread in self._own:
             thread.close(0.0)  # it has had its time
         self._files.close(FILES_GRACE_S)
         self._terminal.close(TERMINAL_GRACE_S)
+
+    def _close_log(self) -> None:
+        logging.captureWarnings(False)
+        root = logging.getLogger()
+        for handler in self._levels:
+            root.removeHandler(handler)
+            handler.close()
+        root.setLevel(self._previous_level)
 
 
 class _Lines(logging.Handler):
@@ -190,12 +225,11 @@ class _Lines(logging.Handler):
 
 def _goal(flags: Flags, folder: RunFolder) -> Goal:
     """Return what the terminal says about the run as a whole."""
-    games: tuple[str, ...] = tuple(game_name(env_id) for env_id in flags.env.split(","))
-    if len(games) == 1:
-        games = ()
-    title = f"{len(games)} games" if games else flags.env
+    games = tuple(game_name(env_id) for env_id in flags.env.split(","))
+    several = games if len(games) > 1 else ()
+    title = f"{len(games)} games" if several else flags.env
     fill_in = flags.training_fill_in_factor
-    return Goal(title, as_typed(folder.path), flags.environment_max_steps, games, fill_in)
+    return Goal(title, as_typed(folder.path), flags.environment_max_steps, several, fill_in)
 
 
 def _console_handler(console: ConsoleSink) -> logging.Handler:

@@ -1,168 +1,167 @@
-"""What status.json says of a run at each record: state, speed, workers, buffers, hardware.
+"""The files of a run that others look at while it trains: status.json, findings, evaluations.
 
-The trainer's main thread puts it together; agent/run/status_files.py writes it on another thread.
+They are written by the output thread of the run's files, so that neither a full disk nor one that
+does not answer stops or slows the training. Of status.json only the newest content counts: what
+could not be written in time is dropped; no session goes on from it. The other two are journals, in
+which each line counts. docs/run_folder.md has the keys.
 """
 
 from __future__ import annotations
 
-import math
+import contextlib
+import csv
+import io
+import json
+import logging
+import os
+import platform
+import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ritornello.agent.assembly import Blueprint, buffer_configs
-from ritornello.agent.run.experience import Experience
-from ritornello.agent.run.status_files import StatusFiles
+from ritornello.core.atomic_file import TEMPORARY_SUFFIX
+from ritornello.core.process_death import start_of
+from ritornello.core.run_layout import EVALUATIONS, FINDINGS, STATUS
 from ritornello.metrics.health import Finding
-from ritornello.metrics.meters import Speed
+from ritornello.metrics.output_thread import OutputThread
 from ritornello.metrics.record import Record
-from ritornello.replay.buffer import Buffer
+from ritornello.metrics.run_files import force_to_disk, open_for_append
+from ritornello.metrics.text import short
 
-AGE_BINS = 20
+FORMAT = 1
+EVALUATION_COLUMNS = (
+    "time", "agent_steps", "updates", "game", "policy", "games", "mean", "standard_error", "min",
+    "max", "mean_length", "distinct_games", "film",
+)  # fmt: skip
+
+log = logging.getLogger(__name__)
 
 
-class RunStatus:
-    """Says how the run is. Belongs to the main thread; without files it says nothing."""
+class Status:
+    """Writes the three files of one session. Belongs to the main thread."""
 
-    def __init__(self, files: StatusFiles | None, blueprint: Blueprint, began: Record) -> None:
-        """Say nothing yet.
+    def __init__(self, folder: Path, thread: OutputThread | None, session: int = 1) -> None:
+        """Say that the run starts.
 
         Args:
-          files: what writes it; None: nobody looks.
-          blueprint: flags and shapes of the run.
-          began: counters of the run when the session begins.
+          folder: folder of the run, already taken back to where the session begins.
+          thread: the output thread of its files; None: nobody looks, and nothing is written.
+          session: number of the session, 1 for the first one.
         """
-        # What the owner of a control folder wants to be shown under "control", if there is one.
-        self.control: Callable[[], Mapping[str, Any]] | None = None
-        self._files = files
-        self._flags = blueprint.flags
-        self._games = blueprint.env_spec.tasks
-        self._kinds = [
-            str(config.type) for config in buffer_configs(blueprint.flags, blueprint.env_spec)
-        ]
-        self._state = "starting"
-        self._shown_s = -math.inf
-        self._began = began
-        self._speed = Speed(began)
+        self.state = ""  # what is being done
+        self.disk_free_mb: float | None = None  # as it was when status.json was written last
+        self._folder = folder
+        self._thread = thread
+        self._failed: set[str] = set()
+        self._content: dict[str, Any] = {"format": FORMAT, "session": session, **identity()}
+        self._waits = False  # status.json is to be written, and is not yet
+        self.enter("starting")
 
-    @property
-    def disk_free_mb(self) -> dict[str, float]:
-        """The room on the run's disk as a value for a Record, if somebody has looked."""
-        free_mb = None if self._files is None else self._files.disk_free_mb
-        return {} if free_mb is None else {"system/disk_free_mb": free_mb}
+    def enter(self, state: str, **more: object) -> None:
+        """Say at once that something else is done from now on; `more` are further keys."""
+        if state != self.state:
+            self.state = state
+            self.show(more)
 
-    def enter(self, state: str) -> None:
-        """Say at once that something else is done from now on."""
-        if self._files is not None and state != self._state:
-            self._files.show({"state": state})
-        self._state = state
+    def show(self, news: Mapping[str, Any]) -> None:
+        """Have status.json written soon, with these keys changed."""
+        # A new mapping each time: the thread may be reading the one before.
+        now = {"time": round(time.time(), 3), "state": self.state}
+        self._content = {**self._content, **now, **news}
+        if not self._waits:
+            self._waits = True  # before the thread can take it back
+            if not self._submit(self._write):
+                self._waits = False
 
     def finding(self, finding: Finding, at: Record) -> None:
-        """Write a finding down, with the counters of its moment."""
-        if self._files is not None:
-            self._files.finding(finding, at)
-
-    def record(
-        self,
-        record: Record,
-        findings: int,
-        processes: Mapping[str, Any],
-        experience: Experience,
-    ) -> None:
-        """Say how the run is, if that is due: a reproducible run has a record for each update.
-
-        Args:
-          record: the newest record.
-          findings: number of findings of the run.
-          processes: the parts "workers" and "server" (agent/run/recorder.py).
-          experience: where batches come from.
-        """
-        now_s = time.monotonic()
-        is_new = self._state == "filling" and "loss/total" in record.values
-        if is_new:
-            self._state = "training"
-        pause_s = self._flags.log_interval_s if self._flags.reproducible else 0.0
-        if self._files is None or (now_s - self._shown_s < pause_s and not is_new):
-            return
-        self._shown_s = now_s
-        self._speed.add(record)
-        self._files.show(
-            {
-                "state": self._state,
-                "agent_steps": record.agent_steps,
-                "target_steps": self._flags.environment_max_steps,
-                "updates": record.updates,
-                "wall_s": round(record.wall_s, 1),
-                "steps_per_second": _rounded(self._speed.steps_per_s),
-                "seconds_left": _rounded(self._seconds_left(record)),
-                "games": record.episodes,
-                "mean_return": self._mean_returns(record),
-                **processes,
-                "buffers": self._buffers(experience, record.updates),
-                "hardware": {
-                    name: value
-                    for name, value in record.values.items()
-                    if name.startswith("system/")
-                },
-                "findings": findings,
-                "control": {} if self.control is None else dict(self.control()),
-            }
-        )
-
-    def _seconds_left(self, record: Record) -> float | None:
-        limits = [self._speed.seconds_until(self._flags.environment_max_steps)]
-        if self._flags.training_seconds:
-            ran_s = record.wall_s - self._began.wall_s  # of this session, without its pauses
-            limits.append(max(0.0, self._flags.training_seconds - ran_s))
-        return min((limit for limit in limits if limit is not None), default=None)
-
-    def _mean_returns(self, record: Record) -> dict[str, float]:
-        """Return the mean return of the last games, by the id of the game."""
-        names = ["episode/return_mean"]
-        if len(self._games) > 1:
-            names = [f"episode/return_mean_{task}" for task in range(len(self._games))]
-        return {
-            game: record.values[name]
-            for game, name in zip(self._games, names, strict=True)
-            if name in record.values
+        """Have a finding of the health metrics written soon; `at` holds the counters."""
+        line = {
+            "time": round(time.time(), 3),
+            "agent_steps": at.agent_steps,
+            "updates": at.updates,
+            "name": finding.metric,
+            "message": f"is {short(finding.value)} (healthy: {finding.healthy})",
+            "advice": finding.cause,
         }
+        self._append(FINDINGS, json.dumps(line))
 
-    def _buffers(self, experience: Experience, updates: int) -> list[dict[str, Any]]:
-        replay = experience.replay
-        return [
-            buffer_row(buffer, kind, inserted, updates, self._games)
-            for buffer, kind, inserted in zip(
-                replay.buffers, self._kinds, replay.insertions(), strict=True
-            )
-        ]
+    def evaluation(self, row: Mapping[str, Any]) -> None:
+        """Have a line of evaluations.csv written soon: a value for each column but the time."""
+        values = [row[name] for name in EVALUATION_COLUMNS[1:]]
+        self._append(EVALUATIONS, _csv_line([round(time.time(), 3), *values]))
+
+    def flush(self) -> None:
+        """Have the journals brought to the disk soon; `OutputThread.flush` waits for it."""
+        journals = [self._folder / name for name in (FINDINGS, EVALUATIONS)]
+        written = (path for path in journals if path.exists())
+        self._submit(partial(self._try, FINDINGS, lambda: force_to_disk(written)))
+
+    def _submit(self, action: Callable[[], object]) -> bool:
+        return self._thread is not None and self._thread.submit(action)
+
+    def _append(self, name: str, line: str) -> None:
+        self._submit(partial(self._try, name, partial(self._append_now, name, line)))
+
+    # --- on the output thread --------------------------------------------------------------------
+
+    def _write(self) -> None:
+        self._waits = False  # from here on, news need another call
+        self._try(STATUS, lambda: _replace(self._folder / STATUS, self._content))
+        self.disk_free_mb = None
+        with contextlib.suppress(OSError):
+            self.disk_free_mb = shutil.disk_usage(self._folder).free / 1e6
+
+    def _append_now(self, name: str, line: str) -> None:
+        path = self._folder / name
+        with open_for_append(path) as file:
+            if name == EVALUATIONS and path.stat().st_size == 0:
+                file.write(_csv_line(EVALUATION_COLUMNS) + "\n")
+            file.write(line + "\n")
+
+    def _try(self, name: str, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except (OSError, ValueError) as error:
+            if name not in self._failed:
+                self._failed.add(name)
+                reason = getattr(error, "strerror", None) or error
+                log.warning(
+                    "%s cannot be written (%s): training goes on, it is tried again", name, reason
+                )
+        else:
+            if name in self._failed and name == STATUS:
+                self._failed.discard(name)
+                log.info("%s is written again", name)
 
 
-def buffer_row(
-    buffer: Buffer, kind: str, inserted_at: Sequence[int], updates: int, games: Sequence[str]
-) -> dict[str, Any]:
-    """Return what status.json says of one buffer.
+def identity() -> dict[str, Any]:
+    """Return what tells this process from all others: keys of status.json."""
+    return {"pid": os.getpid(), "pid_start": start_of(os.getpid()), "host": platform.node()}
 
-    Args:
-      buffer: the buffer.
-      kind: its kind, as --replay_parameters names it.
-      inserted_at: the update at which each of its items came in.
-      updates: number of updates so far.
-      games: ids of the games, in task order.
+
+def _replace(path: Path, status: Mapping[str, Any]) -> None:
+    """Put a new file in the place of the old one; a reader sees one of them whole.
+
+    Raises:
+      OSError: if it cannot be written; the old one is as it was then.
+      ValueError: if a number in it is not finite.
     """
-    ages = updates - np.array(inserted_at, np.int64)
-    width = int(ages.max(initial=0)) // AGE_BINS + 1
-    edges = width * np.arange(AGE_BINS + 1)
-    return {
-        "name": buffer.name,
-        "kind": kind,
-        "task": None if buffer.task is None else games[buffer.task],
-        "items": len(inserted_at),
-        "capacity": buffer.capacity,
-        "ages": {"edges": edges.tolist(), "counts": np.histogram(ages, edges)[0].tolist()},
-    }
+    text = json.dumps(status, allow_nan=False, ensure_ascii=False)
+    # A session that goes on in this folder removes what is left of one that was killed here.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+    temporary.unlink(missing_ok=True)  # whoever left one, and whatever it links to
+    try:
+        temporary.write_text(text + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)  # of one that failed
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else round(value, 1)
+def _csv_line(values: Any) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(values)
+    return text.getvalue()

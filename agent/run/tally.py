@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from ritornello.agent.assembly import Blueprint
-from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.human_scores import human_normalised
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError
@@ -26,14 +25,13 @@ from ritornello.transport.channel import WorkerStats
 
 
 class TaskMeter:
-    """The games of a run of several: a meter for each, and one score for all.
+    """The games of a run of several: a meter for each, and one score for all; an `EpisodeMeter`.
 
-    It is read as an `EpisodeMeter` is. Raw returns of different games cannot be averaged, so
-    `mean` is the mean of the games' mean returns on the scale from random (0) to human (1) play,
-    over the games that are played and of which both marks are known
-    (agent/testing/human_scores.py). If they are known of none, it is the mean of the raw means.
-    There is no mean before each of these games was finished once, and no best mean before each has
-    a full window.
+    Raw returns of different games cannot be averaged, so `mean` is the mean of the games' mean
+    returns on the scale from random (0) to human (1) play, over the games that are played and of
+    which both marks are known (agent/testing/human_scores.py). If they are known of none, it is the
+    mean of the raw means. There is no mean before each of these games was finished once, and no
+    best mean before each has a full window.
     """
 
     def __init__(self, tasks: Sequence[str], window: int, played: Sequence[int]) -> None:
@@ -59,14 +57,12 @@ class TaskMeter:
     @property
     def mean(self) -> float | None:
         """The score (`episode/score_mean`), None before each judged game was finished once."""
-        scores = []
-        for task in self._judged:
-            mean = self._meters[task].mean
-            if mean is None:
-                return None
-            score = human_normalised(self._tasks[task], mean)
-            scores.append(mean if score is None else score)
-        return fmean(scores)
+        means = [(task, self._meters[task].mean) for task in self._judged]
+        known = [(task, mean) for task, mean in means if mean is not None]
+        if len(known) < len(means):
+            return None
+        scores = [(human_normalised(self._tasks[task], mean), mean) for task, mean in known]
+        return fmean(mean if score is None else score for score, mean in scores)
 
     @property
     def full_mean(self) -> float | None:
@@ -101,12 +97,7 @@ class TaskMeter:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict`.
-
-        Raises:
-          StateError: if it is none.
-          CheckpointError: if it is of another number of games.
-        """
+        """Go on from `state_dict`; CheckpointError if it is of another number of games."""
         saved = items(state, "tasks", dict, default=[state])
         if len(saved) != len(self._meters):
             raise CheckpointError(
@@ -122,17 +113,8 @@ class TaskMeter:
                 meter.load_state_dict(of_game)
 
 
-def new_tally(blueprint: Blueprint) -> Tally:
-    """Return the books of a run that has done nothing yet."""
-    window, spec = blueprint.flags.avg_buff_size, blueprint.env_spec
-    return Tally(spec.action_repeat, window, spec.tasks, blueprint.environments_of_games())
-
-
 class Tally:
-    """Counters, recent games, and the averages since the last record.
-
-    Not thread-safe, on purpose: the trainer's main thread owns it.
-    """
+    """Counters, recent games, and the averages since the last record."""
 
     def __init__(
         self,
@@ -262,11 +244,7 @@ class Tally:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`.
-
-        Raises:
-          StateError: if it is none.
-        """
+        """Continue from `state_dict`; StateError if it is none."""
         self.agent_steps = whole(state, "agent_steps")
         self.updates = whole(state, "updates")
         with within("games"):
@@ -287,21 +265,10 @@ class Tally:
         self._update_rate = Rate(count=self.updates)
 
 
-def model_facts(folder: RunFolder, tally: Tally) -> dict[str, Any]:
-    """Return what is known of the present model, for its folder (agent/stored/model_file.py)."""
-    try:
-        session = folder.sessions()[-1]
-    except (OSError, ValueError, IndexError):
-        session = {}
-    return {
-        "games": tally.games.count,
-        "training_s": round(tally.wall_s, 1),
-        "mean_return": tally.games.mean,
-        "run": folder.path.resolve().name,
-        "checkpoint": None,
-        "commit": session.get("source", {}).get("commit"),
-        "versions": session.get("versions"),
-    }
+def new_tally(blueprint: Blueprint) -> Tally:
+    """Return the books of a run that has done nothing yet."""
+    window, spec = blueprint.flags.avg_buff_size, blueprint.env_spec
+    return Tally(spec.action_repeat, window, spec.tasks, blueprint.environments_of_games())
 
 
 def _means(metrics: list[dict[str, torch.Tensor]]) -> dict[str, float]:

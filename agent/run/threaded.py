@@ -18,13 +18,12 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections import deque
 from collections.abc import Mapping
 
 from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.worker_pool import UnrollBlock, WorkerPool
-from ritornello.agent.run.experience import Experience, WorkerReport
+from ritornello.agent.run.experience import Experience
 from ritornello.core.errors import Closed
 from ritornello.core.project import PACKAGE
 from ritornello.replay.cache import BatchCache, next_depth
@@ -33,13 +32,14 @@ from ritornello.replay.scoring import Evaluate
 
 POLL_S = 0.2  # how often waiting threads look whether the run is over
 JOIN_S = 30.0  # the ingest thread looks up every POLL_S; beyond this it hangs
-WORKER_GRACE_S = 3.0  # workers finish their unroll (well under a second) before they are terminated
 MAX_CACHE_DEPTH = 8
 MAX_NEW_AGE_UPDATES = 10.0  # beyond this the cache gets shallower rather than deeper
 
 
 class Threaded(Experience):
     """Worker processes, an ingest thread and cache threads, side by side with the learner."""
+
+    grace_s = 3.0  # workers finish their unroll (well under a second) before they are terminated
 
     def __init__(
         self,
@@ -65,9 +65,6 @@ class Threaded(Experience):
         super().__init__(pool, replay, feed, evaluate)
         self._cache_depth = cache_depth
         self._cache_threads = cache_threads
-        self._inbox: deque[WorkerReport] = (
-            deque()
-        )  # filled by the ingest thread, emptied by the main one
         self._stop = threading.Event()
         self._failure: BaseException | None = None  # of the ingest thread
         self._ingest: threading.Thread | None = None
@@ -79,7 +76,7 @@ class Threaded(Experience):
         self._ingest = threading.Thread(target=self._take_in_all, name="ingest", daemon=True)
         self._ingest.start()
         depth = 1 if self._cache_depth is None else self._cache_depth
-        self._cache = BatchCache(self._produce, depth, self._cache_threads)
+        self._cache = BatchCache(lambda: self.sample(POLL_S), depth, self._cache_threads)
 
     def next_batch(self) -> Batch | None:
         """Return the next batch, or None after POLL_S without one."""
@@ -93,10 +90,6 @@ class Threaded(Experience):
             if self._failure is not None:
                 raise self._failure from None
             return None
-
-    def reports(self) -> list[WorkerReport]:
-        """Return what workers have reported since the last call."""
-        return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
     def stats(self) -> dict[str, float]:
         """Return metrics by name; those of the cache are over the time since the last call."""
@@ -137,10 +130,6 @@ class Threaded(Experience):
                 "answer, or an insert into replay does not return."
             )
 
-    def close(self) -> None:
-        """Ask the workers to leave, then make them."""
-        self.pool.stop(WORKER_GRACE_S)
-
     # --- the ingest thread -----------------------------------------------------------------------
 
     def _take_in_all(self) -> None:
@@ -155,17 +144,12 @@ class Threaded(Experience):
             self.replay.close()  # wakes who waits for what will not come any more
 
     def _take_in(self, block: UnrollBlock) -> None:
-        self._inbox.append(self.report_of(block))
+        self.hear(block)
         for record in block.records:
             while not self.replay.insert(record, self.moment.update, POLL_S):
                 if self._stop.is_set():
                     return
         block.release()
-
-    # --- the cache threads -----------------------------------------------------------------------
-
-    def _produce(self) -> Batch | None:
-        return self.sample(self.moment, POLL_S)
 
 
 def _where_threads_are() -> list[str]:

@@ -4,10 +4,10 @@
         ▲                     │
         └──── moment ─────────┴──► Tally ──► Recorder ──► Sink, then Saving
 
-agent/run/experience.py makes the batches, agent/run/recorder.py the records; agent/run/saving.py
-decides when a checkpoint is written, core/stop_signals.py handles signals, and
-agent/run/reporting.py receives records. All of this runs in the main thread, and an exception of
-any other thread is raised here by `Experience.next_batch`.
+agent/run/run.py holds what all parts share, agent/run/experience.py makes the batches,
+agent/run/recorder.py the records; agent/run/saving.py decides when a checkpoint is written, and
+core/stop_signals.py handles signals. All of this runs in the main thread, and an exception of any
+other thread is raised here by `Experience.next_batch`.
 """
 
 from __future__ import annotations
@@ -17,35 +17,33 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
 from ritornello.agent.assembly import Blueprint
 from ritornello.agent.learners.group import LearnerLost
-from ritornello.agent.learning.bad_updates import BadUpdates
-from ritornello.agent.run.control import control_of
-from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator
+from ritornello.agent.run.control import Control
+from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator, kind_of
 from ritornello.agent.run.experience import Moment
-from ritornello.agent.run.no_evaluation import make_evaluating
 from ritornello.agent.run.recorder import Recorder
+from ritornello.agent.run.run import MakeExperience, MakePool, Run, make_experience
 from ritornello.agent.run.saving import Saving
-from ritornello.agent.run.several_checks import kind_of
-from ritornello.agent.run.sources import MakeExperience, MakePool, make_experience
-from ritornello.agent.run.status import RunStatus
-from ritornello.agent.run.status_files import StatusFiles
-from ritornello.agent.run.tally import model_facts, new_tally
+from ritornello.agent.run.status import Status
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.stop_signals import INTERRUPTED, StopSignals
 from ritornello.metrics.health import Finding
 from ritornello.metrics.machine_share import load
-from ritornello.metrics.run_files import read_records
 from ritornello.metrics.sinks import Sink
-from ritornello.transport.weights import WeightBoard
+
+if TYPE_CHECKING:
+    from ritornello.agent.run.evaluating import Evaluating
 
 log = logging.getLogger(__name__)
 
-LIVES_PER_UPDATE = 1_000_000  # no worker is restarted so often, so no session repeats a life
 SILENCE_S = 60.0  # the user is told what a batch waits for that has not come for so long
 
 
@@ -85,12 +83,13 @@ class Trainer:
         sink: Sink,
         checkpoint: Checkpoint | None = None,
         *,
+        weights: dict[str, Tensor] | None = None,
         stop: StopSignals | None = None,
         flush: Callable[[], bool | None] | None = None,
         make_pool: MakePool | None = None,
         experience: MakeExperience | None = None,
-        coordinator: Coordinator | None = None,
-        status: StatusFiles | None = None,
+        coordinator: Coordinator = SINGLE_LEARNER,
+        status: Status | None = None,
     ) -> None:
         """Build every part; start nothing.
 
@@ -99,6 +98,7 @@ class Trainer:
           folder: folder of the run.
           sink: where records and games are reported; belongs to the caller.
           checkpoint: checkpoint from which the run continues.
+          weights: with which a new run begins; None: freshly drawn.
           stop: what the user asks for meanwhile; None: nobody can ask.
           flush: brings all that was reported to the disk, within seconds, and says whether it is
             there; None: the sink's own.
@@ -106,65 +106,42 @@ class Trainer:
             be, and the life of the workers; None: what the flags ask for.
           experience: makes what gives batches, given the same; None: what the flags ask for, on
             the pool.
-          coordinator: the other learners of the run; None: there are none.
+          coordinator: the other learners of the run.
           status: what writes down how the run is, for who looks from outside; None: nobody does.
         """
-        flags = blueprint.flags
-        self._flags = flags
-        self._blueprint = blueprint
-        self._stop = stop or StopSignals()
-        self._coordinator = coordinator or SINGLE_LEARNER
-        self._learner = blueprint.learner(self._coordinator.group)
+        self._run = run = Run(
+            blueprint, folder, stop or StopSignals(), status or Status(folder.path, None),
+            coordinator, experience or partial(make_experience, make_pool=make_pool), checkpoint,
+            weights,
+        )  # fmt: skip
+        self._flags, self._blueprint = run.flags, blueprint
+        self._stop, self._coordinator, self._board = run.stop, coordinator, run.board
+        self._learner, self._tally, self._experience = run.learner, run.tally, run.experience
+        self._saving = Saving(run, flush or sink.flush)
+        self.evaluating = _evaluating_of(run)
+        evaluate = None if self.evaluating is None else self.evaluating.request
+        self._control = Control(run, self._saving.now, evaluate)
+        self._recorder = Recorder(run, sink, self.evaluating)
         self._batch: Batch | None = None  # which waits until every learner has one
-        self._tally = new_tally(blueprint)
-        self._bad_updates = BadUpdates(
-            folder.path, flags.max_bad_updates, rank=blueprint.place.rank
-        )
-        self._board = WeightBoard(blueprint.acting_weights.nbytes)
-        # After a resume the games are others than after the first start.
-        done = 0 if checkpoint is None else checkpoint.updates
-        make = experience or partial(make_experience, make_pool=make_pool)
-        self._experience = make(blueprint, self._board, done * LIVES_PER_UPDATE)
-        self._saving = Saving(
-            blueprint, folder, self._learner, self._tally, self._bad_updates, self._experience,
-            flush=flush or sink.flush, checkpoint=checkpoint, writes=blueprint.place.speaks,
-        )  # fmt: skip
-        self.evaluating = make_evaluating(
-            blueprint, folder.path, status,
-            agent_steps=self._tally.agent_steps,
-            facts=lambda: model_facts(folder, self._tally),
-            state=None if checkpoint is None else checkpoint.state.get("evaluation"),
-            stop_requested=lambda: self._stop.requested,
-        )  # fmt: skip
-        self._saving.more_state["evaluation"] = self.evaluating.state_dict
-        self._control = control_of(
-            folder, self._learner, self._saving, self._tally, self.evaluating, self._experience,
-            reproducible=flags.reproducible, checkpoint=checkpoint, place=blueprint.place,
-        )  # fmt: skip
+        self._began = time.monotonic()
         self._rested_s = 0.0  # in pauses of this session, and before its first update
         self._has_learned = False
         self._stop_reason = ""
         self._learner_failed = False
         self._is_heir = False  # of learner 0, which is lost: this one saves
         self._session_start_steps = self._tally.agent_steps
-        self._status = RunStatus(status, blueprint, self._tally.counters())
-        self._status.control = self._control.status
-        self._recorder = Recorder(
-            sink, self._tally, self._status, self._experience, self.evaluating,
-            read_records(folder.path),
-        )  # fmt: skip
 
     def run(self) -> Summary:
         """Train until a limit, a wish to stop or a failure; save; stop everything."""
-        began = time.monotonic()
+        self._began = time.monotonic()
         failures: list[BaseException] = []
         try:
             self._coordinator.begin(self._learner, kind_of(self._blueprint))
             self._publish()
             self._experience.start()
-            self._status.enter("filling")
-            self._control.open()
-            self._loop(began)
+            self._run.status.enter("filling")
+            self._control.tell()
+            self._loop()
         except BaseException as error:
             self._coordinator.announce_failure(error)
             failures.append(error)
@@ -185,16 +162,16 @@ class Trainer:
                 failures.append(error)
         if failures:
             raise failures[0]  # the others follow from it, or are in the log
-        return self._summarise(self._ran_s(began))
+        return self._summary()
 
     # --- the loop --------------------------------------------------------------------------------
 
-    def _loop(self, began: float) -> None:
+    def _loop(self) -> None:
         flags = self._flags
         next_record = time.monotonic() + flags.log_interval_s
         silent_since = still_since = time.monotonic()
         self._evaluate()  # one that the user has interrupted in a reproducible run is still due
-        while not self._is_over(began):
+        while not self._is_over():
             self._control.look()
             if self._control.is_paused:
                 self._rest()
@@ -237,10 +214,10 @@ class Trainer:
 
     def _rest(self) -> None:
         """Spend a moment of a pause: no batch is taken, so workers wait; the clocks stand still."""
-        self._status.enter("paused")
+        self._run.status.enter("paused")
         self._stand_still(self._control.rest())
         if not self._control.is_paused:
-            self._status.enter("training")
+            self._run.status.enter("training")
 
     def _stand_still(self, seconds: float) -> None:
         """Leave so much time out of all clocks of the run."""
@@ -249,16 +226,17 @@ class Trainer:
 
     def _learn(self, batch: Batch) -> bool:
         """Make the update of a batch; return False if it was not possible."""
+        bad_updates = self._run.bad_updates
         try:
             metrics = self._learner.step(batch, self._progress())
             self._experience.feed_back(batch, self._learner.errors)
-            self._bad_updates.good()
+            bad_updates.good()
             self._tally.book_update(metrics)
             self._coordinator.updated()
         except NonFiniteUpdate as error:
             # If this one is too many, it is not the batch; that of another learner says nothing.
             self._learner_failed = error.culprit.name != "learner"
-            self._bad_updates.note(error, batch, self._learner.version)
+            bad_updates.note(error, batch, self._learner.version)
             self._learner_failed = False  # its state is that of before, and can be saved
             self._experience.discard(batch.item[list(error.culprit.columns)].tolist())
             return False
@@ -271,11 +249,12 @@ class Trainer:
         return True
 
     def _evaluate(self) -> None:
-        self.evaluating.look(self._tally.updates, self._tally.agent_steps, self._learner.model)
+        if self.evaluating is not None:
+            self.evaluating.look()
 
-    def _is_over(self, began: float) -> bool:
+    def _is_over(self) -> bool:
         flags, tally, agreed = self._flags, self._tally, self._coordinator.agreed
-        is_late = 0 < (flags.training_seconds or 0) <= self._ran_s(began)
+        is_late = 0 < (flags.training_seconds or 0) <= self._ran_s()
         if agreed("interrupted", self._stop.requested or self._control.stop_asked):
             log.warning("stopping: saving a checkpoint. Ctrl-C again leaves without saving")
             self._stop.at_stake = self._saving.last()
@@ -292,9 +271,9 @@ class Trainer:
             self._stop_reason = "return"
         return bool(self._stop_reason)
 
-    def _ran_s(self, began: float) -> float:
+    def _ran_s(self) -> float:
         """Return the seconds of this session since its first update, without its pauses."""
-        return time.monotonic() - began - self._rested_s
+        return time.monotonic() - self._began - self._rested_s
 
     def _progress(self) -> float:
         """Return the share of the schedule that is done, 0 to 1."""
@@ -306,7 +285,7 @@ class Trainer:
 
     def _write_record(self) -> None:
         self._stop.take_back()  # an environment that plays in this process may be to blame
-        self._recorder.write(self._learner.version, self._bad_updates.count)
+        self._recorder.write()
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -317,11 +296,12 @@ class Trainer:
             self._experience.quiesce()
 
     def _last_evaluation(self) -> None:
+        if self.evaluating is None:
+            return
         began = time.monotonic()
         try:
             if self._stop_reason not in ("", "interrupted"):
-                tally, model = self._tally, self._learner.model
-                self.evaluating.finish(tally.updates, tally.agent_steps, model)
+                self.evaluating.finish()
         finally:
             self._stand_still(time.monotonic() - began)
             self.evaluating.close()
@@ -337,10 +317,10 @@ class Trainer:
     def _save_at_the_end(self) -> None:
         if self._is_heir:
             self._saving.take_over()
-        self._status.enter("saving")
+        self._run.status.enter("saving")
         self._saving.at_the_end(learner_failed=self._learner_failed)
 
-    def _summarise(self, session_s: float) -> Summary:
+    def _summary(self) -> Summary:
         tally, energy = self._tally, self._recorder.energy
         steps = tally.agent_steps - self._session_start_steps
         return Summary(
@@ -353,8 +333,17 @@ class Trainer:
             mean_return=tally.games.mean,
             best_mean_return=tally.games.best_mean,
             best_return=tally.games.best,
-            agent_steps_per_s=steps / max(session_s, 1e-9),
+            agent_steps_per_s=steps / max(self._ran_s(), 1e-9),
             findings=tuple(self._recorder.findings),
             energy_j=energy.joules if energy.steps else None,
             joules_per_million_steps=energy.joules_per_million_steps,
         )
+
+
+def _evaluating_of(run: Run) -> Evaluating | None:
+    """Return what evaluates as the flags ask for; None if nothing does."""
+    if not run.flags.evaluate_every_steps or not run.blueprint.place.speaks:
+        return None
+    from ritornello.agent.run.evaluating import Following, InTurn
+
+    return InTurn(run) if run.flags.reproducible else Following(run)

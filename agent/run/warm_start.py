@@ -16,8 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ritornello.agent.assembly import Blueprint, build_model
-from ritornello.agent.run.tally import new_tally
+from ritornello.agent.assembly import Blueprint, model_of_shapes
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.model_file import check_weights
 from ritornello.core.errors import CheckpointError, ConfigError
@@ -39,22 +38,13 @@ class WarmStart:
     known: tuple[str, ...]  # games of the new run that the weights know
     fresh: tuple[str, ...]  # games that are new to them
 
-    def first_checkpoint(self, blueprint: Blueprint) -> Checkpoint:
-        """Return the state of a run that has done nothing yet, but with these weights.
-
-        The trainer goes on from it as from any checkpoint: counters at zero, a fresh optimiser,
-        empty buffers.
-        """
-        learner = blueprint.learner()
-        learner.model.load_state_dict(self.weights)
-        spec = blueprint.env_spec
-        state = {
-            "env_spec": spec.to_dict(),
-            "learner": learner.state_dict(),
-            "replay": blueprint.replay().state_dict(contents=False),
-            "tally": new_tally(blueprint).state_dict(),
-        }
-        return Checkpoint(self.path, state)
+    def __str__(self) -> str:
+        anew = f", and start anew in {', '.join(self.fresh)}" if self.fresh else ""
+        return (
+            f"a new run that starts from the weights of {self.path}, trained for "
+            f"{self.agent_steps:,} agent steps; counters are at zero, the optimiser is fresh; "
+            f"values go along in {', '.join(self.known) or 'no game'}{anew}"
+        )
 
 
 def keep_actions(checkpoint: Checkpoint, own: EnvSpec) -> tuple[str, ...]:
@@ -95,27 +85,20 @@ def warm_start(checkpoint: Checkpoint, blueprint: Blueprint) -> WarmStart:
     checkpoint.check_spec(blueprint.env_spec)
     flags, new = blueprint.flags, blueprint.env_spec
     old = EnvSpec.from_dict(checkpoint.state["env_spec"])
-    check_weights(checkpoint, build_model(flags, replace(new, env_id=old.env_id)))
+    check_weights(checkpoint, model_of_shapes(flags, replace(new, env_id=old.env_id)))
     if checkpoint.state["flags"].get("use_popart", False) and not flags.use_popart:
         raise ConfigError(
             f"--use_popart=False, but the values of {checkpoint.path} are in the units of its "
             "PopArt statistics: expected --use_popart=True, or start without --load_model_url."
         )
-    fresh = blueprint.learner().model.state_dict()
+    drawn = blueprint.learner().model.state_dict()
+    saved = checkpoint.state["learner"]["model"]
     sources = _match_games(old.tasks, new.tasks)
-    weights = carry_over(
-        checkpoint.state["learner"]["model"],
-        fresh,
-        sources,
-        _with_task_columns(blueprint),
-    )
-    return WarmStart(
-        checkpoint.path,
-        checkpoint.agent_steps,
-        weights,
-        known=tuple(g for g, j in zip(new.tasks, sources, strict=True) if j is not None),
-        fresh=tuple(g for g, j in zip(new.tasks, sources, strict=True) if j is None),
-    )
+    weights = carry_over(saved, drawn, sources, _with_task_columns(blueprint))
+    games = list(zip(new.tasks, sources, strict=True))
+    known = tuple(game for game, source in games if source is not None)
+    fresh = tuple(game for game, source in games if source is None)
+    return WarmStart(checkpoint.path, checkpoint.agent_steps, weights, known, fresh)
 
 
 def carry_over(
@@ -154,36 +137,25 @@ def carry_over(
 def _pixels(
     saved: Mapping[str, Tensor], name: str, drawn: Tensor, sources: Sequence[int | None]
 ) -> Tensor:
-    """Return what pixels of a game look like: as saved, or as before any, for a game that is new.
+    """Return what pixels of a game look like: as saved, or as `drawn` for a game that is new.
 
-    Args:
-      saved: where one game and several have other names for it.
-      name: name of the value in the new model.
-      drawn: initial value for a new game.
-      sources: see `carry_over`.
+    One game and several have other names for it. Where an observation has parts, each part has
+    statistics of its own, under the same name.
     """
     *_, game, field = name.split(".")
     source = sources[int(game) if name.startswith(GAME_PIXELS) else 0]
     if source is None:
         return drawn
-    one_of_several = f"{GAME_PIXELS}{source}.{field}"
-    if one_of_several in saved:
-        return saved[one_of_several].to(drawn.device)
-    if name in saved:  # where an observation has parts, each part has statistics of its own
-        return saved[name].to(drawn.device)
-    (only,) = (key for key in saved if key.endswith(f"{OWN_PIXELS}{field}"))
-    return saved[only].to(drawn.device)
+    of_one = [key for key in saved if key.endswith(f"{OWN_PIXELS}{field}")]
+    known = [f"{GAME_PIXELS}{source}.{field}", name, *of_one]
+    return next(saved[key] for key in known if key in saved).to(drawn.device)
 
 
 def _match_games(old: Sequence[str], new: Sequence[str]) -> list[int | None]:
     """Return for each new game its number among the old ones, by id, else by short name."""
-    names = [game_name(game) for game in old]
-    return [
-        old.index(game)
-        if game in old
-        else (names.index(game_name(game)) if game_name(game) in names else None)
-        for game in new
-    ]
+    by_name = {game_name(game): number for number, game in reversed(list(enumerate(old)))}
+    by_id = {game: number for number, game in enumerate(old)}
+    return [by_id.get(game, by_name.get(game_name(game))) for game in new]
 
 
 def _with_task_columns(blueprint: Blueprint) -> frozenset[str]:
@@ -192,8 +164,8 @@ def _with_task_columns(blueprint: Blueprint) -> frozenset[str]:
     They are those that would be wider if there were one game more.
     """
     flags, spec = blueprint.flags, blueprint.env_spec
-    narrow = build_model(flags, spec).state_dict()
-    wide = build_model(flags, replace(spec, env_id=f"{spec.env_id},another")).state_dict()
+    narrow = model_of_shapes(flags, spec).state_dict()
+    wide = model_of_shapes(flags, replace(spec, env_id=f"{spec.env_id},another")).state_dict()
     return frozenset(
         name
         for name, tensor in narrow.items()

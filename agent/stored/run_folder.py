@@ -5,9 +5,9 @@
       run.json         commit, versions, hardware, command line: what produced these numbers, in
                        the first session; under "resumed" the same of each later one
       metrics.jsonl    one record per line, appended (metrics/sinks.py)
-      status.json      how the run is at this moment (metrics/status_file.py)
-      findings.jsonl, evaluations.csv    a line for each (agent/run/status_files.py)
-      train.log        everything that was logged, down to DEBUG (agent/run/run_log.py)
+      status.json      how the run is at this moment
+      findings.jsonl, evaluations.csv    a line for each (agent/run/status.py)
+      train.log        everything that was logged, down to DEBUG
       checkpoints/     see agent/stored/checkpoint.py
       summary.json     written at the end: counters, best return, why the run ended
 

@@ -7,7 +7,7 @@
 It starts at the priority of the trainer, and plays at one that leaves it a twentieth of a busy
 machine. It is asked only while it rests, so nothing ever queues.
 Messages are small: each fits into the pipe at once, and neither side waits in a send. The end of
-the pipe is the wish to leave. agent/run/following.py starts, asks, watches and ends it.
+the pipe is the wish to leave. agent/run/evaluating.py starts, asks, watches and ends it.
 """
 
 from __future__ import annotations

@@ -8,14 +8,15 @@ from pathlib import Path
 
 from research.queue.plan import PlannedRun
 from research.queue.store import Store
-from ritornello.agent.run.control_file import CONTROL, STATE
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json, read_text
 from ritornello.core.process_death import is_same_process
+from ritornello.core.run_layout import STATUS
 
 # A run writes a record every few seconds, whatever it waits for. Before the first, and on a machine
 # that has hardly any time for it, this may take minutes.
 SILENCE_S = 900.0
+MAX_STATUS_BYTES = 20_000_000
 
 
 class Watch:
@@ -51,11 +52,11 @@ class Watch:
 
 def is_paused(run_folder: Path) -> bool:
     """Whether a run rests until it is told to go on. One that was killed meanwhile does not."""
-    path = run_folder / CONTROL / STATE
+    path = run_folder / STATUS
     try:
-        state = parse_json(read_text(path, "the state of a run's control"), str(path))
+        status = parse_json(read_text(path, "the state of a run", MAX_STATUS_BYTES), str(path))
     except ConfigError:
-        return False  # none, or none that can be read: it takes no commands
-    if not isinstance(state, dict) or state.get("paused") is not True:
+        return False  # none, or none that can be read
+    if not isinstance(status, dict) or status.get("state") != "paused":
         return False
-    return is_same_process(state.get("pid"), state.get("pid_start"))
+    return is_same_process(status.get("pid"), status.get("pid_start"))

@@ -13,7 +13,6 @@ from typing import Any
 from ritornello.agent.run.control_file import CONTROL, NAME
 from ritornello.core.run_layout import EVALUATIONS, FINDINGS, FLAGS, LOG, SESSIONS, STATUS, SUMMARY
 from ritornello.live.journal import Journal
-from ritornello.live.overview import STATE
 from ritornello.live.places import NotThereError, ResultsFolder
 from ritornello.metrics.run_files import csv_cells
 
@@ -52,7 +51,6 @@ def details(results: ResultsFolder, run: str, journal: Journal) -> dict[str, Any
         "names": journal.names(),
         "newest": journal.newest(),
         "log": log_tail(results, run),
-        "control": results.json(run, STATE),
         "waiting": _waiting(results, run),
     }
 

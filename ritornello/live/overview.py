@@ -12,8 +12,6 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from ritornello.agent.run import control_file
-from ritornello.agent.run.control_file import CONTROL
 from ritornello.core.process_death import is_same_process
 from ritornello.core.run_layout import FLAGS, LOCK, RECORDS, STATUS, SUMMARY
 from ritornello.core.spec import game_name
@@ -22,7 +20,6 @@ from ritornello.live.records import number, sampled
 from ritornello.metrics.curve import RETURN, SCORE
 from ritornello.metrics.record import Record
 
-STATE = f"{CONTROL}/{control_file.STATE}"
 SPARK_POINTS = 32
 SILENT_S = 60.0  # a run that gave no sign for so long is shown as silent, by the page itself
 # What status.json may say, and what it means that the process is gone without having said the last.
@@ -51,7 +48,7 @@ class Overview:
 
     def of(self, run: str) -> dict[str, Any]:
         """Return what is known of one run; the state is as of now."""
-        files = (RECORDS, FLAGS, STATUS, SUMMARY, LOCK, STATE)
+        files = (RECORDS, FLAGS, STATUS, SUMMARY, LOCK)
         signature = tuple(self._results.facts(run, name) for name in files)
         with self._lock:
             kept = self._kept.get(run)
@@ -60,11 +57,8 @@ class Overview:
             with self._lock:
                 self._kept[run] = kept
         about = dict(kept[1])
-        holder, status, control = (about.pop(name) for name in ("holder", "status", "control"))
-        state = state_of(status, holder, has_summary=bool(signature[3][2]))
-        # It says so at once, while status.json is written with the next record.
-        is_paused = state in RUNNING and control.get("paused") is True
-        return {**about, "state": "paused" if is_paused else state}
+        holder, status = (about.pop(name) for name in ("holder", "status"))
+        return {**about, "state": state_of(status, holder, has_summary=bool(signature[3][2]))}
 
     def _look(self, run: str, signature: tuple[tuple[int, int, int], ...]) -> dict[str, Any]:
         flags = self._results.json(run, FLAGS)
@@ -95,7 +89,6 @@ class Overview:
             "changed": max(seen_s or 0.0, changed_s),
             "curve": curve,
             "status": status,
-            "control": self._results.json(run, STATE),
             "holder": self._results.json(run, LOCK, 1000),
         }
 

@@ -24,13 +24,14 @@ from starlette.types import ASGIApp
 from ritornello.agent.run.control_file import SETTINGS, write_command
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.plain_data import parse_json
+from ritornello.core.run_layout import STATUS
 from ritornello.core.version import VERSION
 from ritornello.live.comparison import Comparisons, Question
 from ritornello.live.details import KINDS, details
 from ritornello.live.guard import Guard, Keys
 from ritornello.live.journal import MAX_POINTS, Journals
 from ritornello.live.json_text import json_text
-from ritornello.live.overview import RUNNING, SILENT_S, STATE, Overview
+from ritornello.live.overview import RUNNING, SILENT_S, Overview
 from ritornello.live.places import NotThereError, ResultsFolder
 from ritornello.metrics.charts import COLOURS, OVERVIEW, Chart
 from ritornello.metrics.record import METRICS
@@ -156,7 +157,8 @@ class Page:
         wish = parse_json(body.decode("utf-8", "replace"), "the command")
         if not isinstance(wish, dict) or not isinstance(wish.get("values", {}), dict):
             raise ConfigError("expected a command with its values.")
-        if self.overview.of(run)["state"] not in RUNNING or not self.results.json(run, STATE):
+        takes_commands = self.results.json(run, STATUS).get("control")
+        if self.overview.of(run)["state"] not in RUNNING or not takes_commands:
             return _problem(409, "This run takes no commands: no process trains it any more.")
         try:
             name = str(wish.get("command"))

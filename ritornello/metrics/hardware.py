@@ -2,7 +2,7 @@
 
 `Hardware` is read with each record. What cannot be read is missing in the record and said once in
 the log; nothing is ever estimated. The room on the disk is found out by the thread that writes
-there (agent/run/status_files.py). The metrics are described in metrics/metrics.csv.
+there (agent/run/status.py). The metrics are described in metrics/metrics.csv.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import psutil
 
 from ritornello.metrics.energy import EnergyBook, ProcessorEnergy
 from ritornello.metrics.gpu import Gpu
-from ritornello.metrics.machine_share import ProcessUse, usable_cores
+from ritornello.metrics.machine_share import usable_cores
 from ritornello.metrics.record import Record
 
 # The kernel walks through all pages of a process to share out what several of them map: some
@@ -49,7 +49,6 @@ class Hardware:
           clock: seconds.
         """
         self.energy = EnergyBook(earlier)
-        self.processes: dict[int, ProcessUse] = {}  # by process id, as of the last reading
         self._processor = ProcessorEnergy(root, clock)
         self._gpu = gpu or Gpu()
         self._clock = clock
@@ -74,7 +73,7 @@ class Hardware:
         values["system/swap_mb"] = psutil.swap_memory().used / 1e6
         if now_s - self._pss_at_s >= PSS_INTERVAL_S:
             self._pss_at_s = now_s
-            values |= _shared_out_memory(self.processes)
+            values |= _shared_out_memory(self._own)
         return values | _temperature() | self._read_energy(agent_steps)
 
     def new_notes(self) -> list[str]:
@@ -93,13 +92,11 @@ class Hardware:
         values = {"system/memory_mb": sum(memory for _, memory in self._own.values())}
         if passed_s <= 0:
             return values
-        self.processes = {}
         cores: dict[str, float] = defaultdict(float)
-        for pid, (total_s, memory_mb) in self._own.items():
+        for pid, (total_s, _) in self._own.items():
             since_s, _ = before.get(pid, (0.0, 0.0))
             # Of a number that went to a new process, all is new.
             used_s = total_s - since_s if total_s >= since_s else total_s
-            self.processes[pid] = ProcessUse(used_s / passed_s, memory_mb)
             cores[f"system/cores_{parts.get(pid, OTHERS)}"] += used_s / passed_s
         values["system/own_cpu_share"] = sum(cores.values()) / len(self._cores)
         return values | cores

@@ -9,21 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ritornello.metrics.record import Record
 
 # More than this share of the machine in other hands, and a record is disturbed: minutes that it is
 # part of compare with nothing. The system itself takes a few hundredths.
 OTHERS_ALLOWED = 0.1
-
-
-@dataclass(frozen=True)
-class ProcessUse:
-    """What one process of the run takes."""
-
-    cores: float  # processor time per second, since the reading before
-    memory_mb: float  # resident
 
 
 def undisturbed_share(records: Iterable[Record]) -> float | None:

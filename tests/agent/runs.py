@@ -41,7 +41,7 @@ def states_at_start(monkeypatch):
     begin = Trainer.run
 
     def run_from_here(trainer):
-        states.append(copy.deepcopy(trainer._saving._state()))
+        states.append(copy.deepcopy(trainer._run.state_dict()))
         return begin(trainer)
 
     monkeypatch.setattr(Trainer, "run", run_from_here)

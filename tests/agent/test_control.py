@@ -7,13 +7,16 @@ import logging
 import os
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ritornello.agent.learners.place import ALONE_HERE
 from ritornello.agent.run.control import Control
 from ritornello.agent.run.control_file import (
     COMMANDS,
@@ -23,6 +26,12 @@ from ritornello.agent.run.control_file import (
     write_command,
 )
 from ritornello.core.errors import CheckpointError, ConfigError
+
+
+@dataclass(frozen=True)
+class Costs:
+    entropy_cost: float = 0.01
+
 
 ID = str(uuid.UUID(int=7))
 SETTING_VALUES = (
@@ -48,18 +57,36 @@ OTHER_NAMES = (
 class Steered:
     """A control with everything it steers, written down."""
 
-    def __init__(self, folder: Path, **more: Any) -> None:
+    def __init__(
+        self, folder: Path, *, reproducible: bool = False, share: float | None = 0.5,
+        save: Callable[[], str] | None = None, evaluate: Callable[[], str] | None = None,
+        saved: Any = None,
+    ) -> None:  # fmt: skip
         self.folder = folder
         self.set: dict[str, float] = {}
         self.notes: list[dict[str, Any]] = []
+        self.shown: list[dict[str, Any]] = []
         self.saves = 0
-        settings: dict[str, Callable[[float], None]] = {
-            name: lambda value, name=name: self.set.update({name: value}) for name in SETTINGS
-        }
-        self.control = Control(
-            folder, **{"settings": settings, "save": self.save, "note": self.notes.append, **more}
+        (folder / "control").mkdir(exist_ok=True)
+        self.costs = SimpleNamespace(config=Costs())
+
+        def noted(name: str) -> Callable[[float], None]:
+            return lambda value: self.set.update({name: float(value)})
+
+        replay = SimpleNamespace(own_share=share, set_replay_share=noted("replay_share"))
+        run: Any = SimpleNamespace(
+            folder=SimpleNamespace(path=folder, note=self.notes.append),
+            flags=SimpleNamespace(reproducible=reproducible),
+            blueprint=SimpleNamespace(place=ALONE_HERE),
+            learner=SimpleNamespace(scale_lr=noted("lr_factor"), algorithm=self.costs),
+            tally=SimpleNamespace(agent_steps=7, updates=3),
+            experience=SimpleNamespace(replay=replay),
+            saved={"control": saved}.get,
+            more_state={},
+            status=SimpleNamespace(show=self.shown.append),
         )
-        self.control.open()
+        self.control = Control(run, save or self.save, evaluate)
+        self.control.tell()
 
     def save(self) -> str:
         self.saves += 1
@@ -78,7 +105,9 @@ class Steered:
         (self.folder / "control" / name).write_bytes(content)
 
     def state(self) -> dict[str, Any]:
-        return json.loads((self.folder / "control/state.json").read_text("utf-8"))  # type: ignore[no-any-return]
+        """What status.json says of it."""
+        state: dict[str, Any] = self.shown[-1]["control"]
+        return state
 
     def untouched(self) -> bool:
         control = self.control
@@ -95,7 +124,6 @@ def test_each_command_does_what_it_says_and_is_answered_once(steered: Steered) -
     control = steered.control
     assert steered.tell("pause") == "done"
     assert control.is_paused
-    assert steered.state()["paused"]
     assert steered.tell("continue") == "done"
     assert not control.is_paused
     assert steered.tell("save") == "done"
@@ -109,15 +137,16 @@ def test_each_command_does_what_it_says_and_is_answered_once(steered: Steered) -
     names = ["pause", "continue", "save", "set", "evaluate", "stop"]
     assert [note["command"] for note in steered.notes] == names
     assert [each["command"] for each in steered.state()["acknowledged"]] == names
-    assert [path.name for path in (steered.folder / "control").iterdir()] == ["state.json"]
-    control.close()
     assert not list((steered.folder / "control").iterdir())
+    control.close()
+    assert steered.shown[-1] == {"control": None}
 
 
 def test_the_state_says_what_this_run_can_do(tmp_path: Path) -> None:
     assert set(Steered(tmp_path).state()["commands"]) == set(COMMANDS) - {"evaluate"}
-    able = Steered(tmp_path, evaluate=lambda: "done", settings={}, save=None)
-    assert set(able.state()["commands"]) == set(COMMANDS) - {"set", "save"}
+    able = Steered(tmp_path, evaluate=lambda: "done: soon")
+    assert set(able.state()["commands"]) == set(COMMANDS)
+    assert able.tell("evaluate") == "done"
 
 
 @pytest.mark.parametrize("content", HOSTILE)
@@ -161,8 +190,7 @@ def test_any_content_is_a_command_within_bounds_or_refused(content: bytes) -> No
 @pytest.mark.parametrize("name", OTHER_NAMES)
 def test_a_file_of_another_name_is_nobodys_business(steered: Steered, name: str) -> None:
     before = steered.state()
-    if name != "state.json":
-        steered.put(b'{"command": "stop"}', name)
+    steered.put(b'{"command": "stop"}', name)
     steered.look()
     assert steered.untouched()
     assert steered.state() == before
@@ -178,7 +206,7 @@ def test_links_pipes_and_folders_are_refused(steered: Steered, tmp_path: Path) -
     (control / names[2]).mkdir()
     steered.look()
     assert steered.untouched()
-    assert {path.name for path in control.iterdir()} == {"state.json", names[2]}
+    assert [path.name for path in control.iterdir()] == [names[2]]
     assert elsewhere.read_text(encoding="utf-8") == '{"command": "stop"}'
 
 
@@ -200,12 +228,12 @@ def test_what_was_meant_for_an_earlier_session_is_refused(tmp_path: Path) -> Non
     steered = Steered(tmp_path)
     steered.look()
     assert steered.untouched()
-    assert [path.name for path in (tmp_path / "control").iterdir()] == ["state.json"]
+    assert not list((tmp_path / "control").iterdir())
 
 
 def test_a_reproducible_run_refuses_every_command(tmp_path: Path) -> None:
     steered = Steered(tmp_path, reproducible=True)
-    assert not (tmp_path / "control").exists()
+    assert steered.state()["commands"] == []
     for name in COMMANDS:
         assert steered.tell(name, {"lr_factor": 2.0} if name == "set" else None) == "refused"
     assert (steered.saves, steered.set) == (0, {})
@@ -220,35 +248,27 @@ def test_a_save_that_fails_is_an_answer_and_no_end(tmp_path: Path) -> None:
     assert Steered(tmp_path, save=full).tell("save") == "failed"
 
 
-def test_a_changed_setting_goes_on_after_a_resume(tmp_path: Path) -> None:
+def test_changed_settings_go_on_after_a_resume_and_are_taken_back_by_their_own_value(
+    tmp_path: Path,
+) -> None:
     before = Steered(tmp_path)
     assert before.control.state_dict() == {}
-    before.tell("set", {"lr_factor": 0.5, "entropy_factor": 1.0})
-    after = Steered(tmp_path)
-    after.control.load_state_dict(before.control.state_dict())
-    assert after.set == {"lr_factor": 0.5}
-    assert after.control.state_dict() == before.control.state_dict()
-
-
-def test_a_setting_that_is_no_factor_is_taken_back_by_its_own_value(tmp_path: Path) -> None:
-    own = {"replay_share": 0.5}
-    before = Steered(tmp_path, own=own)
-    assert before.state()["settings"] == {"lr_factor": 1.0, "entropy_factor": 1.0, **own}
-    before.tell("set", {"replay_share": 0.75})
-    assert before.control.state_dict() == {"settings": {"replay_share": 0.75}}
-    after = Steered(tmp_path, own=own)
-    after.control.load_state_dict(before.control.state_dict())
-    assert after.set == {"replay_share": 0.75}
-    after.tell("set", {"replay_share": 0.5})
-    assert after.set == own
+    assert before.state()["settings"] == dict(zip(SETTINGS, (1.0, 1.0, 0.5), strict=True))
+    before.tell("set", {"lr_factor": 0.5, "entropy_factor": 3.0, "replay_share": 0.75})
+    assert before.costs.config.entropy_cost == pytest.approx(0.03)
+    before.tell("set", {"entropy_factor": 1.0})
+    state = before.control.state_dict()
+    assert state == {"settings": {"lr_factor": 0.5, "replay_share": 0.75}}
+    after = Steered(tmp_path, saved=state)
+    assert after.set == state["settings"]
+    assert after.control.state_dict() == state
+    after.tell("set", {"replay_share": 0.5, "lr_factor": 1.0})
     assert after.control.state_dict() == {}
-    same = Steered(tmp_path, own=own)
-    same.control.load_state_dict({"settings": own})
-    assert same.set == {}, "it is what the flags give"
+    assert Steered(tmp_path, saved={"settings": {"replay_share": 0.5}}).set == {}, "as by the flags"
 
 
 def test_what_this_run_cannot_change_is_refused(tmp_path: Path) -> None:
-    steered = Steered(tmp_path, settings={"lr_factor": lambda value: None})
+    steered = Steered(tmp_path, share=None)
     assert steered.tell("set", {"replay_share": 0.5}) == "refused"
     assert steered.notes[-1]["result"] == "refused: replay_share cannot be changed in this run"
 
@@ -257,11 +277,10 @@ def test_what_this_run_cannot_change_is_refused(tmp_path: Path) -> None:
 def test_no_saved_settings_of_any_kind_do_harm(
     tmp_path_factory: pytest.TempPathFactory, saved: Any
 ) -> None:
-    steered = Steered(tmp_path_factory.mktemp("run"))
     for state in (saved, {"settings": saved}, {"settings": {"lr_factor": saved}}):
-        steered.control.load_state_dict(state)
-    for name, value in steered.set.items():
-        assert SETTINGS[name].low <= value <= SETTINGS[name].high
+        steered = Steered(tmp_path_factory.mktemp("run"), saved=state)
+        for name, value in steered.set.items():
+            assert SETTINGS[name].low <= value <= SETTINGS[name].high
 
 
 def test_a_file_that_cannot_be_taken_away_is_answered_once(
@@ -276,17 +295,3 @@ def test_a_file_that_cannot_be_taken_away_is_answered_once(
     for _ in range(3):
         steered.look()
     assert steered.saves == 1
-
-
-def test_a_full_disk_keeps_no_command_from_its_answer(
-    steered: Steered, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    for _ in range(2):
-        write_command(steered.folder, "pause")
-    monkeypatch.setattr("ritornello.agent.run.control.write_json", full)
-    steered.look()
-    assert steered.control.is_paused
-    assert sum("cannot be written" in message for message in caplog.messages) == 1

@@ -8,18 +8,19 @@ import threading
 import time
 from dataclasses import replace
 from datetime import datetime
+from types import SimpleNamespace
 
 import psutil
 import pytest
 import torch
 
 from ritornello.agent.acting.acting_model import FlatWeights
-from ritornello.agent.run import following
-from ritornello.agent.run.evaluating import InTurn
-from ritornello.agent.run.following import MAX_FAILURES, Following
-from ritornello.agent.run.no_evaluation import make_evaluating
+from ritornello.agent.run import evaluating
+from ritornello.agent.run.evaluating import MAX_FAILURES, Following, InTurn
+from ritornello.agent.run.tally import new_tally
 from ritornello.agent.stored.best_evaluated import BEST, best_score, set_later_aside
 from ritornello.agent.stored.model_file import load_model
+from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing import evaluation
 from ritornello.agent.testing.evaluation import (
     Evaluation,
@@ -31,6 +32,7 @@ from ritornello.agent.testing.evaluation import (
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.flags.environment import EnvironmentFlags
 from ritornello.metrics.record import check_declared
+from tests.agent import pictures
 from tests.agent.light_followers import light_follower
 from tests.agent.runs import BOTH_GAMES, COUNTING, make_blueprint
 from tests.deadlines import HANGS_S
@@ -122,13 +124,6 @@ def test_a_preset_without_rules_is_refused(name, said):
         evaluation_blueprint(make_blueprint(evaluation_preset=name))
 
 
-def test_what_cannot_be_filmed_is_evaluated_all_the_same(tmp_path):
-    rows, done, _ = evaluated(tmp_path, order(is_filmed=True))
-    assert "no more films are made" in done.problem
-    assert [row.film for row in rows] == ["", ""]
-    assert not list(tmp_path.glob("films/*"))
-
-
 def test_a_film_is_there_whole_or_not_at_all(tmp_path):
     rows, done, _ = evaluated(tmp_path, order(is_filmed=True), env="CartPole-v1")
     assert not done.problem
@@ -137,6 +132,14 @@ def test_a_film_is_there_whole_or_not_at_all(tmp_path):
     (tmp_path / "films" / ".update_00000008.mp4").write_bytes(b"half")
     remove_half_films(tmp_path)
     assert [path.name for path in (tmp_path / "films").iterdir()] == ["update_00000007.mp4"]
+
+
+@pytest.mark.parametrize("env", [COUNTING, *pictures.IDS])
+def test_a_film_that_cannot_be_made_costs_no_evaluation(tmp_path, env):
+    rows, done, _ = evaluated(tmp_path, order(is_filmed=True), env=env)
+    assert [(row.games, row.film) for row in rows] == [(3, ""), (3, "")]
+    assert "no more films are made" in done.problem
+    assert list(tmp_path.glob("films/*")) == []
 
 
 def test_a_game_that_is_filmed_and_does_not_end_is_ended(tmp_path, monkeypatch):
@@ -182,47 +185,48 @@ def test_the_best_model_of_later_updates_is_set_aside_with_the_rest(tmp_path):
 # --- in the trainer's thread ---------------------------------------------------------------------
 
 
-class Files:
-    """Keeps rows instead of writing them."""
+class FakeRun:
+    """What an evaluation needs of a run; rows are kept instead of written."""
 
-    def __init__(self):
+    def __init__(self, folder, blueprint, state=None, steps=0):
+        self.blueprint, self.flags = blueprint, blueprint.flags
+        self.folder = RunFolder(folder)
         self.rows = []
+        self.status = SimpleNamespace(evaluation=self.rows.append)
+        self.stop = SimpleNamespace(requested=False)
+        self.tally = new_tally(blueprint)
+        self.tally.agent_steps = steps
+        self.learner = blueprint.learner()
+        self.saved = {"evaluation": state}.get
+        self.more_state = {}
 
-    def evaluation(self, row):
-        self.rows.append(row)
 
-
-def in_turn(tmp_path, state=None, stop=lambda: False, steps=0, **flags):
+def in_turn(tmp_path, state=None, steps=0, **flags):
     blueprint = make_blueprint(
         reproducible=True, evaluate_every_steps=100, evaluation_games=2, **flags
     )
-    made = make_evaluating(
-        blueprint,
-        tmp_path,
-        Files(),
-        agent_steps=steps,
-        facts=dict,
-        state=state,
-        stop_requested=stop,
-    )
-    assert isinstance(made, InTurn)
-    return made, blueprint.learner().model
+    return InTurn(FakeRun(tmp_path, blueprint, state, steps))
+
+
+def look(made, updates, steps):
+    made._run.tally.updates, made._run.tally.agent_steps = updates, steps
+    made.look()
 
 
 def test_an_evaluation_falls_due_once_in_each_so_many_steps(tmp_path):
-    made, model = in_turn(tmp_path)
+    made = in_turn(tmp_path)
     for updates, steps in enumerate((0, 99, 100, 150, 199, 310, 399, 400)):
-        made.look(updates, steps, model)
-    assert [row["agent_steps"] for row in made._files.rows[::2]] == [100, 310, 400]
+        look(made, updates, steps)
+    assert [row["agent_steps"] for row in made._run.rows[::2]] == [100, 310, 400]
     made.request()
-    made.look(9, 401, model)
-    made.look(10, 402, model)
-    assert [row["agent_steps"] for row in made._files.rows[::2]] == [100, 310, 400, 401]
+    look(made, 9, 401)
+    look(made, 10, 402)
+    assert [row["agent_steps"] for row in made._run.rows[::2]] == [100, 310, 400, 401]
     values = made.values()
     assert values["evaluation/agent_steps"] == 401
     assert values["evaluation/score"] == values["evaluation/return_sampled"]
     assert values["evaluation/score_best"] == max(
-        row["mean"] for row in made._files.rows if row["policy"] == "sampled"
+        row["mean"] for row in made._run.rows if row["policy"] == "sampled"
     )
     assert made.values() == {}
     for name in values:
@@ -232,12 +236,12 @@ def test_an_evaluation_falls_due_once_in_each_so_many_steps(tmp_path):
 def test_a_best_model_that_is_not_kept_is_not_to_be_beaten(tmp_path, monkeypatch):
     scores = iter([100.0] * 2 + [90.0] * 2)
     monkeypatch.setattr(evaluation, "score_of", lambda reports: next(scores))
-    made, model = in_turn(tmp_path)
+    made = in_turn(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(evaluation, "keep", _full)
-        made.look(1, 100, model)
+        look(made, 1, 100)
     assert "evaluation/score_best" not in made.values()
-    made.look(2, 200, model)
+    look(made, 2, 200)
     assert made.values()["evaluation/score_best"] == 90
     assert best_score(tmp_path) == 90
 
@@ -249,73 +253,71 @@ def _full(*arguments):
 def test_a_session_leaves_no_half_film_of_one_that_was_killed(tmp_path):
     (tmp_path / "films").mkdir()
     (tmp_path / "films" / ".update_00000008.mp4").write_bytes(b"half")
-    made, _ = in_turn(tmp_path)
+    made = in_turn(tmp_path)
     made.close()
     made.close()
     assert list((tmp_path / "films").iterdir()) == []
 
 
 def test_what_a_user_interrupts_is_played_after_the_resume(tmp_path):
-    stopped = []
-    made, model = in_turn(tmp_path, stop=lambda: bool(stopped))
-    made.look(1, 100, model)
-    stopped.append(True)
-    made.look(2, 200, model)
-    assert len(made._files.rows) == 2
+    made = in_turn(tmp_path)
+    look(made, 1, 100)
+    made._run.stop.requested = True
+    look(made, 2, 200)
+    assert len(made._run.rows) == 2
     state = made.state_dict()
     assert state["looked_at"] == 100
-    resumed, _ = in_turn(tmp_path, state, steps=200)
+    resumed = in_turn(tmp_path, state, steps=200)
     assert resumed.values() == state["news"]  # no record had them yet
-    resumed.look(2, 200, model)
-    straight, _ = in_turn(tmp_path, steps=150)
-    straight.look(2, 200, model)
-    assert resumed._files.rows == straight._files.rows
-    assert len(resumed._files.rows) == 2
+    look(resumed, 2, 200)
+    straight = in_turn(tmp_path, steps=150)
+    look(straight, 2, 200)
+    assert resumed._run.rows == straight._run.rows
+    assert len(resumed._run.rows) == 2
 
 
 def test_a_killed_run_has_the_score_to_beat_of_its_checkpoint(tmp_path, monkeypatch):
     """The best model of the folder is of an update that the resumed run has not made yet."""
     scores = {100: 100.0, 250: 90.0, 300: 120.0}
     monkeypatch.setattr(evaluation, "score_of", lambda reports: scores[reports[0].agent_steps])
-    killed, model = in_turn(tmp_path)
-    killed.look(10, 100, model)
+    killed = in_turn(tmp_path)
+    look(killed, 10, 100)
     killed.values()
     state = killed.state_dict()  # the checkpoint of update 20
 
     def goes_on(made):
         seen = []
         for updates in (25, 30):
-            made.look(updates, 10 * updates, model)
+            look(made, updates, 10 * updates)
             seen.append(made.values())
         return seen
 
     undisturbed = goes_on(killed)
     assert [values["evaluation/score_best"] for values in undisturbed] == [100, 120]
     assert set_later_aside(tmp_path, 20, datetime(2026, 11, 22)) is not None
-    resumed, _ = in_turn(tmp_path, state, steps=200)
+    resumed = in_turn(tmp_path, state, steps=200)
     assert goes_on(resumed) == undisturbed
     assert best_score(tmp_path) == 120
     of_before = {name: part for name, part in state.items() if name != "best"}
-    assert in_turn(tmp_path, of_before)[0]._best == 120  # what the folder says
+    assert in_turn(tmp_path, of_before)._best == 120  # what the folder says
 
 
-def test_an_environment_that_fails_or_leaves_ends_no_run(tmp_path, monkeypatch, caplog):
-    for error in (ValueError("a mistake in step()"), SystemExit(0)):
+@pytest.mark.parametrize("error", [ValueError("a mistake in step()"), SystemExit(0)])
+def test_an_environment_that_fails_or_leaves_ends_no_run(tmp_path, monkeypatch, caplog, error):
+    def fail(*arguments):
+        raise error
 
-        def fail(*arguments, error=error):
-            raise error
-
-        monkeypatch.setattr(evaluation, "play_games", fail)
-        made, model = in_turn(tmp_path)
-        for updates in (1, 2):
-            made.look(updates, 100 * updates, model)
-        assert made._files.rows == []
-    assert sum("there are no more evaluations in this session" in m for m in caplog.messages) == 2
+    monkeypatch.setattr(evaluation, "play_games", fail)
+    made = in_turn(tmp_path)
+    for updates in (1, 2):
+        look(made, updates, 100 * updates)
+    assert made._run.rows == []
+    assert sum("there are no more evaluations in this session" in m for m in caplog.messages) == 1
 
 
 def test_what_a_checkpoint_holds_of_it_is_checked(tmp_path):
-    made, model = in_turn(tmp_path)
-    made.look(1, 100, model)
+    made = in_turn(tmp_path)
+    look(made, 1, 100)
     state = made.state_dict()
     for change in (
         {"looked_at": -1}, {"count": 1.5}, {"news": {"loss/total": 1.0}},
@@ -325,34 +327,17 @@ def test_what_a_checkpoint_holds_of_it_is_checked(tmp_path):
             in_turn(tmp_path, state | change)
 
 
-def test_games_that_never_end_switch_evaluations_off(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(evaluation, "MAX_STEPS", 3)
-    made, model = in_turn(tmp_path)
-    for updates in (1, 2):
-        made.look(updates, 100 * updates, model)
-    assert sum("were not over after 3 steps" in text for text in caplog.messages) == 1
-
-
 # --- the process that follows --------------------------------------------------------------------
-
-
-def following_of(blueprint, folder, files, stop=lambda: False, facts=dict):
-    return Following(
-        blueprint, folder, files, agent_steps=0, facts=facts, state=None, stop_requested=stop
-    )
 
 
 class Followed:
     """A Following with a light process, looked at until something holds."""
 
     def __init__(self, folder, **flags):
-        self.folder, self.files = folder, Files()
         blueprint = make_blueprint(evaluate_every_steps=100, **flags)
-        self.model = blueprint.learner().model
-        self.made = following_of(blueprint, folder, self.files, lambda: self.is_stopped)
-        self.is_stopped = False
+        self.folder, self.run = folder, FakeRun(folder, blueprint)
+        self.made = Following(self.run)
         self.made._tasks = ("Test-v0",)
-        self.updates = self.steps = 0
 
     def trouble(self, text):
         # Put there at once: the process may be reading it.
@@ -360,23 +345,26 @@ class Followed:
         os.replace(self.folder / "new", self.folder / "trouble")
 
     def fall_due(self):
-        self.updates, self.steps = self.updates + 1, self.steps + 100
-        self.made.look(self.updates, self.steps, self.model)
+        look(self.made, self.run.tally.updates + 1, self.run.tally.agent_steps + 100)
 
     def until(self, condition):
         deadline = time.monotonic() + HANGS_S
         while not condition():
             assert time.monotonic() < deadline
-            self.made.look(self.updates, self.steps, self.model)
+            self.made.look()
             time.sleep(0.01)
 
+    def finish(self, updates, steps):
+        self.run.tally.updates, self.run.tally.agent_steps = updates, steps
+        self.made.finish()
+
     def played(self):
-        return [row["updates"] for row in self.files.rows]
+        return [row["updates"] for row in self.run.rows]
 
 
 @pytest.fixture
 def follow(tmp_path, monkeypatch):
-    monkeypatch.setattr(following, "follower_main", light_follower)
+    monkeypatch.setattr(evaluating, "follower_main", light_follower)
     made = []
 
     def make(**flags):
@@ -404,7 +392,7 @@ def test_it_is_asked_only_while_it_rests(follow):
     followed.until(lambda: followed.played() == [1, 4])
     followed.made.request()  # these weights have played
     for _ in range(20):
-        followed.made.look(followed.updates, followed.steps, followed.model)
+        followed.made.look()
     followed.fall_due()
     followed.until(lambda: followed.played() == [1, 4, 5])
     values = followed.made.values()
@@ -422,14 +410,14 @@ def test_the_last_one_that_is_due_is_played_to_its_end(follow, caplog):
     for _ in range(3):
         followed.fall_due()  # the second and third while the first is played
     threading.Timer(0.5, followed.trouble, [""]).start()
-    followed.made.finish(3, 300, followed.model)
+    followed.finish(3, 300)
     assert followed.played() == [1, 3]
     assert followed.made.values()["evaluation/left_out"] == 1
     assert caplog.text.count("played to its end; Ctrl-C skips it") == 1
-    followed.made.finish(3, 300, followed.model)  # nothing is due any more
-    followed.made.finish(4, 350, followed.model)
+    followed.finish(3, 300)  # nothing is due any more
+    followed.finish(4, 350)
     assert followed.played() == [1, 3]
-    followed.made.finish(5, 400, followed.model)  # due, and nobody had looked
+    followed.finish(5, 400)  # due, and nobody had looked
     assert followed.played() == [1, 3, 5]
 
 
@@ -439,8 +427,8 @@ def test_the_last_one_is_not_waited_for_in_vain(follow, trouble):
     followed = follow(worker_timeout=1.0)
     followed.trouble(trouble)
     followed.fall_due()
-    followed.is_stopped = trouble == "is slow"  # Ctrl-C
-    followed.made.finish(1, 100, followed.model)
+    followed.run.stop.requested = trouble == "is slow"  # Ctrl-C
+    followed.finish(1, 100)
     assert followed.played() == []
 
 
@@ -489,7 +477,7 @@ def test_after_failures_in_a_row_it_is_switched_off_and_training_goes_on(follow,
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("trouble", ["", "is slow", "hangs"])
+@pytest.mark.parametrize("trouble", ["", "hangs"])
 def test_nothing_is_left_behind(follow, trouble):
     followed = follow()
     followed.trouble(trouble)
@@ -509,19 +497,19 @@ def test_the_real_process_plays_the_games_that_this_thread_would(tmp_path):
     (tmp_path / "process").mkdir()
     (tmp_path / "thread").mkdir()
     blueprint = make_blueprint(evaluate_every_steps=100, evaluation_games=2)
-    model, files = blueprint.learner().model, Files()
-    made = following_of(blueprint, tmp_path / "process", files, facts=lambda: {"games": 1})
+    run = FakeRun(tmp_path / "process", blueprint)
+    made, model = Following(run), run.learner.model
     deadline = time.monotonic() + HANGS_S
     try:
         while not made._news.get("evaluation/score"):
             assert time.monotonic() < deadline
-            made.look(1, 100, model)
+            look(made, 1, 100)
             time.sleep(0.05)
     finally:
         made.close()
-    turn, same = in_turn(tmp_path / "thread")
-    turn.look(1, 100, same)
-    assert files.rows == turn._files.rows
+    turn = in_turn(tmp_path / "thread")
+    look(turn, 1, 100)
+    assert run.rows == turn._run.rows
     kept = [load_model(tmp_path / name / BEST).state["learner"] for name in ("process", "thread")]
     for name, tensor in model.state_dict().items():
         assert torch.equal(kept[0]["model"][name], tensor)

@@ -4,9 +4,8 @@ import pytest
 
 from ritornello.agent.algorithms.base import Algorithm, register_algorithm
 from ritornello.agent.learners.place import Place, learners_wanted
+from ritornello.agent.run.checks import check_several
 from ritornello.agent.run.launcher import Launcher
-from ritornello.agent.run.several_checks import check_several, check_several_resume
-from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.core.errors import ConfigError
 from ritornello.core.stop_signals import StopSignals
 from ritornello.flags.options import Flags
@@ -99,15 +98,6 @@ class OfOneLearner(Algorithm):
 def test_what_several_learners_cannot_do_is_refused(flags, place, text):
     with pytest.raises(ConfigError, match=text):
         check_several(Flags(**flags), place)
-
-
-def test_replay_contents_of_one_learner_are_not_lost_without_a_word(tmp_path):
-    checkpoint = Checkpoint(tmp_path / "update_1.pt", {"has_replay": True})
-    with pytest.raises(ConfigError, match="--load_replay=False"):
-        check_several_resume(checkpoint, Flags(), TWO)
-    check_several_resume(checkpoint, Flags(load_replay=False), TWO)
-    check_several_resume(checkpoint, Flags(), Place())
-    check_several_resume(Checkpoint(tmp_path, {"has_replay": False}), Flags(), TWO)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import logging
 import sys
 import threading
+import warnings
 from contextlib import closing
 
 import pytest
@@ -94,13 +95,23 @@ def test_a_sink_that_hangs_holds_up_no_file_and_its_loss_is_said_once(folder, mo
 
 
 @pytest.mark.parametrize("console", [True, False])
-def test_nothing_is_shown_where_the_console_is_off(folder, capfd, console):
+def test_the_log_gets_everything_and_the_console_what_was_asked_for(folder, capfd, console):
     flags = make_blueprint(console=console).flags
+    mine = logging.getLogger("tests")
     with closing(Reporting(folder, flags)) as reports:
         reports.open_sinks().write(Record(updates=1))
-        logging.getLogger("tests").error("all is lost")
-    assert ("all is lost" in capfd.readouterr().err) == console
-    assert "all is lost" in folder.log_file.read_text("utf-8")
+        mine.debug("a detail")
+        mine.error("all is lost")
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("from a library", stacklevel=1)
+    mine.error("after the end")
+    shown, text = capfd.readouterr(), folder.log_file.read_text("utf-8")
+    assert ("all is lost" in shown.err) == console
+    assert "a detail" not in shown.out + shown.err
+    for expected in ("a detail", "all is lost", "from a library", "MainProcess/MainThread"):
+        assert expected in text
+    assert "after the end" not in text
 
 
 def test_a_tracker_that_is_not_installed_is_told_before_anything_is_made(tmp_path, monkeypatch):
@@ -111,7 +122,7 @@ def test_a_tracker_that_is_not_installed_is_told_before_anything_is_made(tmp_pat
 
 
 def _filtered() -> None:
-    for name in ("agent.run.run_log", "agent.run.training"):
+    for name in ("agent.run.reporting", "agent.run.training"):
         logging.getLogger(f"ritornello.{name}").addFilter(lambda record: False)
 
 

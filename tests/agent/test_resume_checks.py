@@ -3,11 +3,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from ritornello.agent.learners.place import Place
+from ritornello.agent.run.checks import check_session
 from ritornello.agent.session import Session, prepare
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_file import write_tree
@@ -116,19 +119,20 @@ def test_popart_cannot_be_switched(run: Path) -> None:
     refused(run, "--use_popart=False", match="--use_popart=False, but .*expected the same")
 
 
-@pytest.mark.parametrize(
-    ("flags", "got"),
-    [
-        (("--worker_count=1",), "1 worker of 2 tests.fakes:tests/Counting-v0"),
-        (("--envs_per_worker=3",), "2 workers of 3 tests.fakes:tests/Counting-v0"),
-    ],
-)
-def test_other_workers_are_refused_where_games_go_on_where_they_were(
-    run: Path, flags: tuple[str, ...], got: str
-) -> None:
-    then = "2 workers of 2 tests.fakes:tests/Counting-v0"
-    refused(run, *flags, match=f"reproducible run with {then}, got {got}: expected the same")
-    assert "cannot be repeated from here" in notes(run, *flags, "--reproducible=False")[0]
+@pytest.mark.parametrize("flag", ["--worker_count=1", "--envs_per_worker=3"])
+def test_other_workers_are_refused_where_games_go_on_where_they_were(run: Path, flag: str) -> None:
+    refused(run, flag, match="with other workers, environments or games: expected the same")
+    assert "cannot be repeated from here" in notes(run, flag, "--reproducible=False")[0]
+
+
+def test_replay_contents_of_one_learner_are_not_lost_to_several(run: Path) -> None:
+    session = resumed(run, "--reproducible=False")
+    assert session.checkpoint is not None
+    two = replace(session.blueprint, place=Place(0, 2, 0, 2))
+    with pytest.raises(ConfigError, match="2 are to go on .*--load_replay=False"):
+        check_session(session.checkpoint, two)
+    flags = two.flags.model_copy(update={"load_replay": False})
+    check_session(session.checkpoint, replace(two, flags=flags))
 
 
 def test_a_checkpoint_of_the_fast_mode_can_become_reproducible_but_it_is_said(run: Path) -> None:

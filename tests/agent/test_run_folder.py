@@ -1,17 +1,13 @@
 from __future__ import annotations
 
 import json
-import logging
 import subprocess
 import sys
-import warnings
-from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from ritornello.agent.run.run_log import RunLog
 from ritornello.agent.stored import run_folder
 from ritornello.agent.stored.run_folder import RunFolder, run_name
 from ritornello.core.errors import ConfigError
@@ -132,26 +128,6 @@ def test_a_checkout_reports_its_commit_and_whether_it_was_changed(
     (tmp_path / "copy").mkdir()
     monkeypatch.setattr(run_folder, "PROJECT_ROOT", (tmp_path / "copy").resolve())
     assert run_folder.describe_source() == {"commit": None, "dirty": None}
-
-
-def test_the_file_gets_everything_and_the_console_what_was_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log_file = tmp_path / "train.log"
-    with closing(RunLog(log_file, console_level="WARNING")):
-        logging.getLogger("ritornello.agent.run.trainer").debug("a detail")
-        logging.getLogger("ritornello.agent.run.trainer").warning("a warning")
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")
-            warnings.warn("from a library", stacklevel=1)
-    logging.getLogger("ritornello.agent.run.trainer").warning("after the end")
-    text = log_file.read_text()
-    for expected in ("a detail", "a warning", "from a library", "MainProcess/MainThread"):
-        assert expected in text
-    assert "after the end" not in text
-    console = capsys.readouterr().err
-    assert "a warning" in console
-    assert "a detail" not in console
 
 
 @pytest.mark.process

@@ -20,8 +20,8 @@ from ritornello.agent.learning.feed import Feed
 from ritornello.agent.learning.learner import Learner
 from ritornello.agent.learning.scorer import Scorer
 from ritornello.agent.pools.serial_pool import SerialPool
+from ritornello.agent.run.checks import check_session
 from ritornello.agent.run.experience import Moment, Serial
-from ritornello.agent.run.resume_checks import check_session
 from ritornello.agent.run.tally import Tally
 from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
 from ritornello.agent.stored.checkpoint_file import write_tree

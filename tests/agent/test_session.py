@@ -106,29 +106,13 @@ def test_a_damaged_model_folder_is_found_before_anything_is_made(model_folder: P
     assert [item.name for item in model_folder.parent.parent.iterdir()] == ["models"]
 
 
-def test_a_wrong_value_in_the_flags_of_a_model_is_named(model_folder: Path) -> None:
+def test_flags_that_change_the_network_are_refused_with_the_shapes(model_folder: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"linear1.bias: expected \(8,\), got \(16,\)"):
+        prepared(model_folder, "test", "--feature_out_layer_size=8")
     path = model_folder / "flags.json"
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "gamma": 7}), "utf-8")
     with pytest.raises(ConfigError, match="--gamma=7"):
         prepared(model_folder, "test")
-
-
-@pytest.mark.parametrize("kind", ["model folder", "checkpoint"])
-def test_flags_that_change_the_network_are_refused_with_the_shapes(
-    model_folder: Path, tmp_path: Path, kind: str
-) -> None:
-    url = model_folder
-    if kind == "checkpoint":
-        blueprint = make_blueprint()
-        state = {
-            "flags": blueprint.flags.to_json(),
-            "env_spec": blueprint.env_spec.to_dict(),
-            "learner": blueprint.learner().state_dict(),
-            "tally": {"agent_steps": 1, "updates": 1},
-        }
-        url = CheckpointWriter(tmp_path / "run").save(state, updates=1, agent_steps=1)
-    with pytest.raises(CheckpointError, match=r"linear1.bias: expected \(8,\), got \(16,\)"):
-        prepared(url, "test", "--feature_out_layer_size=8")
 
 
 # A file may be whole and sound, and yet written by somebody who means harm, or another program.
@@ -150,7 +134,7 @@ FACTS = {
 
 
 @pytest.mark.parametrize("what", FACTS)
-@pytest.mark.parametrize("mode", ["train", "train_w_load", "test"])
+@pytest.mark.parametrize("mode", ["train", "test"])
 def test_a_checkpoint_that_lacks_what_it_must_say_is_refused_in_one_message(
     what: str, mode: str, tmp_path: Path
 ) -> None:
@@ -205,20 +189,6 @@ def test_an_interrupted_test_ends_with_130_and_says_so(
         assert error == "interrupted before the first game was over\n"
     folder = prepared(model_folder, "test")._test_folder()
     assert len(list(folder.glob("test_*.json"))) == (1 if over else 0)
-
-
-def test_an_interrupted_test_of_all_checkpoints_says_where_its_table_is(
-    model_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(whole_games.Lives, "take", interrupt)
-    session = prepared(model_folder, "test", "--test_all_checkpoints=True")
-    assert session.run() == INTERRUPTED
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("interrupted: ")
-    assert str(session._test_folder() / "scores.csv") in line
 
 
 def test_games_that_cannot_be_written_are_an_error_of_a_test_that_was_begun(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import threading
@@ -9,14 +10,17 @@ import time
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ritornello.agent.run.control_file import write_command
+from ritornello.agent.run.status import Status
 from ritornello.agent.run.trainer import Summary, Trainer
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.stop_signals import Answer, StopSignals
+from ritornello.metrics.output_thread import OutputThread
 from ritornello.metrics.record import Record
 from ritornello.metrics.sinks import Tee
 from ritornello.replay.item import Draw
@@ -35,16 +39,28 @@ PLAYED = {
 
 
 def state_of(folder: Path) -> dict[str, object]:
-    try:
-        return json.loads((folder / "control/state.json").read_text("utf-8"))  # type: ignore[no-any-return]
-    except FileNotFoundError:
-        return {}
+    """What status.json says of its control; empty while no commands are taken."""
+    with contextlib.suppress(FileNotFoundError):
+        status = json.loads((folder / "status.json").read_text("utf-8"))
+        return {**status["control"], "state": status["state"]} if status.get("control") else {}
+    return {}
 
 
-def eventually(folder: Path, is_so: Callable[[dict[str, object]], bool]) -> None:
+class AtOnce(OutputThread):
+    """Writes on the thread that asks for it."""
+
+    def __init__(self) -> None:
+        """Start no thread."""
+
+    def submit(self, action: Callable[[], object], patience_s: float = 0.0) -> bool:
+        action()
+        return True
+
+
+def until(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + HANGS_S
-    while not is_so(state_of(folder)):
-        assert time.monotonic() < deadline, state_of(folder)
+    while not is_so():
+        assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
@@ -58,12 +74,12 @@ def tell(folder: Path, name: str, values: dict[str, float] | None = None) -> str
     identity = write_command(folder, name, values)
     answers: list[dict[str, str]] = []
 
-    def is_answered(state: dict[str, object]) -> bool:
-        said = state.get("acknowledged", [])
-        answers[:] = [each for each in said if each["id"] == identity]  # type: ignore[attr-defined]
+    def is_answered() -> bool:
+        said: Any = state_of(folder).get("acknowledged", [])
+        answers[:] = [each for each in said if each["id"] == identity]
         return bool(answers)
 
-    eventually(folder, is_answered)
+    until(is_answered)
     return answers[0]["result"]
 
 
@@ -77,7 +93,7 @@ class Person(threading.Thread):
 
     def run(self) -> None:
         try:
-            eventually(self.folder, bool)
+            until(lambda: bool(state_of(self.folder)))
             self.does(self.folder)
         except BaseException as error:
             self.error = error
@@ -90,13 +106,17 @@ def steered(
     *,
     checkpoint: object = None,
     sink: Noted | None = None,
+    stop: StopSignals | None = None,
     **flags: object,
 ) -> tuple[Summary, Noted]:
-    stop, sink = StopSignals(), sink or Noted()
+    stop, sink = stop or StopSignals(), sink or Noted()
     stop.answer = Answer.NOTE
     folder.write_run_info(["main.py"])
     blueprint = make_blueprint(**{**PLAYED, **flags})
-    trainer = Trainer(blueprint, folder, sink, checkpoint, stop=stop, experience=in_turn)
+    trainer = Trainer(
+        blueprint, folder, sink, checkpoint, stop=stop, experience=in_turn,
+        status=Status(folder.path, AtOnce()),
+    )  # fmt: skip
     person = Person(folder.path, does, stop)
     person.start()
     summary = trainer.run()
@@ -112,10 +132,8 @@ def records_of_updates(sink: Noted) -> list[Record]:
 
 
 def wait_for_updates(sink: Noted, more: int) -> None:
-    count, deadline = len(records_of_updates(sink)) + more, time.monotonic() + HANGS_S
-    while len(records_of_updates(sink)) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    count = len(records_of_updates(sink)) + more
+    until(lambda: len(records_of_updates(sink)) >= count)
 
 
 @pytest.fixture
@@ -132,7 +150,7 @@ def test_a_pause_stops_learning_and_the_clock_of_the_run(folder: RunFolder) -> N
         checkpoints = len(list(folder.checkpoints.glob("update_*.pt")))
         first = tell(run, "save")
         time.sleep(PAUSE_S)
-        assert state_of(run)["paused"]
+        assert state_of(run)["state"] == "paused"
         assert tell(run, "save") == first  # the same update: nothing was learned
         assert len(list(folder.checkpoints.glob("update_*.pt"))) <= checkpoints + 1
         lengths.append(time.monotonic() - began)
@@ -152,7 +170,7 @@ def test_the_time_of_a_session_stands_still_in_a_pause(folder: RunFolder) -> Non
     def person(run: Path) -> None:
         tell(run, "pause")
         time.sleep(3 * PAUSE_S)
-        assert state_of(run)["paused"]  # more than --training_seconds have passed
+        assert state_of(run)["state"] == "paused"  # more than --training_seconds have passed
         tell(run, "continue")
 
     summary, _ = steered(folder, person, training_seconds=2 * PAUSE_S)
@@ -160,21 +178,13 @@ def test_the_time_of_a_session_stands_still_in_a_pause(folder: RunFolder) -> Non
 
 
 def test_ctrl_c_ends_a_paused_run_with_a_save(folder: RunFolder) -> None:
-    stop_signals: list[StopSignals] = []
+    stop = StopSignals()
 
     def person(run: Path) -> None:
         tell(run, "pause")
-        stop_signals[0].handle(2)
+        stop.handle(signal.SIGINT)
 
-    made = StopSignals.__init__
-
-    def noted(self: StopSignals) -> None:
-        made(self)
-        stop_signals.append(self)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(StopSignals, "__init__", noted)
-        summary, _ = steered(folder, person)
+    summary, _ = steered(folder, person, stop=stop)
     assert summary.reason == "interrupted"
     assert folder.has_checkpoint()
 
@@ -216,9 +226,7 @@ def test_changed_settings_count_at_once_are_noted_and_go_on_after_a_resume(
     assert [len(each["control"]) for each in folder.sessions()] == [2, 1]
 
 
-def test_another_share_of_replay_counts_is_noted_and_goes_on_after_a_resume(
-    folder: RunFolder,
-) -> None:
+def test_another_share_of_replay_counts_and_goes_on_after_a_resume(folder: RunFolder) -> None:
     shares: list[Fraction] = []
     took = ReplayManager.sample
 
@@ -229,29 +237,21 @@ def test_another_share_of_replay_counts_is_noted_and_goes_on_after_a_resume(
         return draws
 
     def person(run: Path) -> None:
-        assert state_of(run)["settings"]["replay_share"] == 0.5  # type: ignore[index]
         assert tell(run, "set", {"replay_share": 0.75}) == "done: replay_share is 0.75"
         count = len(shares)
-        deadline = time.monotonic() + HANGS_S
-        while len(shares) < count + 20:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: len(shares) >= count + 20)
         stop_run(run)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ReplayManager, "sample", sample)
         steered(folder, person)
-        assert shares[0] == Fraction(1, 2)
-        assert shares[-1] == Fraction(3, 4)
+        assert (shares[0], shares[-1]) == (Fraction(1, 2), Fraction(3, 4))
         checkpoint = load(folder.path)
         assert checkpoint.state["control"] == {"settings": {"replay_share": 0.75}}
         assert checkpoint.state["replay"]["mixer"]["share"] == [3, 4]
-        (session,) = folder.sessions()
-        assert session["control"][0]["values"] == {"replay_share": 0.75}
         shares.clear()
 
         def comes_back(run: Path) -> None:
-            assert state_of(run)["settings"]["replay_share"] == 0.75  # type: ignore[index]
             assert tell(run, "set", {"replay_share": 0.5}).startswith("done")
             stop_run(run)
 
@@ -259,15 +259,6 @@ def test_another_share_of_replay_counts_is_noted_and_goes_on_after_a_resume(
     assert shares[:1] == [Fraction(3, 4)]
     assert "control" not in load(folder.path).state
     assert load(folder.path).state["replay"]["mixer"]["share"] is None
-
-
-def test_a_run_without_replay_has_no_share_to_change(folder: RunFolder) -> None:
-    def person(run: Path) -> None:
-        assert "replay_share" not in state_of(run)["settings"]  # type: ignore[operator]
-        assert tell(run, "set", {"replay_share": 0.5}).startswith("refused: replay_share cannot")
-        stop_run(run)
-
-    steered(folder, person, replay_parameters=[{"type": "queue", "capacity": 8, "sample_ratio": 1}])
 
 
 def test_nothing_is_saved_before_something_is_learned(folder: RunFolder) -> None:
@@ -294,22 +285,18 @@ def test_workers_that_wait_in_a_pause_are_not_taken_for_hung(folder: RunFolder) 
     blueprint = make_blueprint(**{**PLAYED, "worker_timeout": 3.0})
 
     def person(run: Path) -> None:
-        deadline = time.monotonic() + HANGS_S
-        while not sink.records:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: bool(sink.records))
         tell(run, "pause")
         time.sleep(10.0)  # three times --worker_timeout
         tell(run, "continue")
         count = len(sink.records)
-        while len(sink.records) < count + 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: len(sink.records) >= count + 2)
         stop_run(run)
 
     doing = Person(folder.path, person, stop)
     doing.start()
-    Trainer(blueprint, folder, Tee([sink]), stop=stop).run()
+    status = Status(folder.path, AtOnce())
+    Trainer(blueprint, folder, Tee([sink]), stop=stop, status=status).run()
     doing.join(HANGS_S)
     assert doing.error is None
     assert sink.records[-1].values["workers/hung"] == 0

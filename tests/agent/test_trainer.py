@@ -105,17 +105,6 @@ def in_turn(blueprint, board, life):
     return InTurn(pool, blueprint.replay(), Feed(blueprint.schema, blueprint.choices.device))
 
 
-def test_the_last_record_has_all_that_came_after_the_one_before(tmp_path):
-    """Records are written by the clock; the run is over before the first one is due."""
-    blueprint = make_blueprint(environment_max_steps=300, log_interval_s=1000.0)
-    sink = Noted()
-    folder = RunFolder.create(tmp_path, "Test-v0")
-    summary = Trainer(blueprint, folder, sink, experience=in_turn).run()
-    assert [record.updates for record in sink.records] == [summary.updates]
-    assert summary.updates > 10
-    assert sink.records[0].agent_steps == summary.agent_steps
-
-
 class Late(InTurn):
     """Has steps and a game to tell of when workers and threads have come to rest."""
 
@@ -152,26 +141,19 @@ def test_what_comes_after_the_last_update_is_in_a_record_too(tmp_path, reproduci
     assert before == (summary.agent_steps - 7, summary.episodes - 1)
 
 
-STEPS_OF_THE_END = ("evaluation", "quiesce", "record", "save", "close", "board")
-
-
-@pytest.mark.parametrize("broken", STEPS_OF_THE_END)
+@pytest.mark.parametrize("broken", ["evaluation", "quiesce", "record", "save", "close", "board"])
 def test_a_step_of_the_end_that_fails_keeps_no_other_from_being_done(tmp_path, monkeypatch, broken):
     folder = RunFolder.create(tmp_path, "Test-v0")
     blueprint = make_blueprint(environment_max_steps=300, log_interval_s=1000.0)
-    made, sink = [], Noted()
-
-    def experience(*arguments):
-        made.append(in_turn(*arguments))
-        return made[0]
-
-    trainer = Trainer(blueprint, folder, sink, experience=experience)
+    sink = Noted()
+    trainer = Trainer(blueprint, folder, sink, experience=in_turn)
+    made = trainer._experience
     owner, name = {
-        "evaluation": (trainer.evaluating, "close"),
-        "quiesce": (made[0], "quiesce"),
+        "evaluation": (trainer, "_last_evaluation"),
+        "quiesce": (made, "quiesce"),
         "record": (trainer._recorder, "write"),
         "save": (trainer._saving, "at_the_end"),
-        "close": (made[0], "close"),
+        "close": (made, "close"),
         "board": (trainer._board, "close"),
     }[broken]
     with monkeypatch.context() as patched:
@@ -184,8 +166,8 @@ def test_a_step_of_the_end_that_fails_keeps_no_other_from_being_done(tmp_path, m
     assert folder.has_checkpoint() == (broken != "save")
     if broken != "save":
         assert load(folder.path).state["tally"]["updates"] == updates
-    assert (made[0].pool.alive() == 0) == (broken != "close")
-    made[0].close()
+    assert (made.pool.alive() == 0) == (broken != "close")
+    made.close()
 
 
 def test_a_resumed_run_repeats_no_games_of_workers_that_were_restarted_before(tmp_path):
@@ -193,22 +175,17 @@ def test_a_resumed_run_repeats_no_games_of_workers_that_were_restarted_before(tm
     folder = RunFolder.create(tmp_path, "Test-v0")
     restarts = 1000  # of one worker, before the first checkpoint
     trained(folder, 100)
-    checkpoint, lives = load(folder.path), []
+    lives = []
 
     def experience(blueprint, board, life):
         lives.append(life)
-        raise Seen
+        return in_turn(blueprint, board, life)
 
     blueprint = make_blueprint(environment_max_steps=200)
-    for resumed in (None, checkpoint):
-        with pytest.raises(Seen):
-            Trainer(blueprint, folder, Tee([]), resumed, experience=experience)
+    for resumed in (None, load(folder.path)):
+        Trainer(blueprint, folder, Tee([]), resumed, experience=experience)
     assert lives[0] == 0
     assert lives[1] > lives[0] + restarts
-
-
-class Seen(Exception):
-    pass
 
 
 def test_a_resume_stops_at_the_present_mean_return_and_not_at_the_best_one(tmp_path):

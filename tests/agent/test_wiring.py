@@ -152,7 +152,7 @@ def test_a_new_session_goes_on_with_all_that_was_saved(heard):
     checkpoint = load(heard.folder.path)
     with closing(Tee([])) as sink:
         resumed = Trainer(blueprint_of(), heard.folder, sink, checkpoint)
-    ours, theirs = resumed._saving._state(), heard.trainer._saving._state()
+    ours, theirs = resumed._run.state_dict(), heard.trainer._run.state_dict()
     for state in (ours, theirs):  # settings are those of the session's flags
         state["learner"]["optimiser"].pop("param_groups")
     assert same(ours["learner"], theirs["learner"])

@@ -11,7 +11,7 @@ from ritornello.agent.algorithms.impala_config import ImpalaConfig
 from ritornello.agent.assembly import make_algorithm, model_config, optimiser_config
 from ritornello.agent.learning.optim import OptimiserConfig
 from ritornello.agent.models.factory import ModelConfig
-from ritornello.agent.run.resume_checks import check_resume
+from ritornello.agent.run.checks import check_resume
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.core.errors import ConfigError
 from ritornello.core.saved_state import StateError

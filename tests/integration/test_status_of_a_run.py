@@ -1,15 +1,23 @@
 """status.json of whole runs: one that ends, one that is killed and goes on, one that fails."""
 
+import contextlib
+import json
 import signal
 import time
 
 import pytest
 
-from ritornello.metrics.status_file import DIED, read_status
+from ritornello.live.overview import Overview
+from ritornello.live.places import ResultsFolder
 from tests.deadlines import HANGS_S
 from tests.integration.commands import SMALL, hurt_by, only_run, run, start
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+
+def said(folder):
+    with contextlib.suppress(FileNotFoundError):
+        return json.loads((folder / "status.json").read_text("utf-8"))
 
 
 def wait_for(results, state, process):
@@ -17,7 +25,7 @@ def wait_for(results, state, process):
     while time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()[0]
         for folder in results.glob("*/"):
-            status = read_status(folder)
+            status = said(folder)
             if status is not None and status["state"] == state:
                 return status
         time.sleep(0.05)
@@ -36,19 +44,20 @@ def test_a_run_that_is_killed_is_seen_to_have_died_and_goes_on_as_the_next_sessi
             assert time.monotonic() < deadline
             time.sleep(0.05)
         # A name in the table is a process of this run.
-        workers = read_status(folder)["workers"]
+        workers = said(folder)["workers"]
         assert [worker["number"] for worker in workers] == [0, 1]
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=HANGS_S)
-    assert read_status(folder)["state"] == DIED
-    steps = read_status(folder)["agent_steps"]
+    (seen,) = Overview(ResultsFolder(tmp_path)).runs()
+    assert seen["state"] == "stopped"
+    steps = said(folder)["agent_steps"]
     status, output = run(
         tmp_path, "--op_mode=train_w_load", f"--load_model_url={folder}",
         f"--environment_max_steps={steps + 2000}",
     )  # fmt: skip
     assert status == 0, output
-    now = read_status(folder)
+    now = said(folder)
     assert (now["state"], now["reason"], now["session"]) == ("ended", "steps", 2)
     assert now["agent_steps"] >= steps + 2000
     assert not list(folder.glob(".*.tmp"))
@@ -59,6 +68,6 @@ def test_a_run_that_fails_says_so_and_why(tmp_path):
     status, output = run(tmp_path, *SMALL, program=hurt_by(fault))
     folder = only_run(tmp_path)
     assert status == 1, output
-    now = read_status(folder)
+    now = said(folder)
     assert now["state"] == "failed"
     assert "learner.step" in now["reason"]

@@ -26,7 +26,7 @@ from tests.live.builders import NAMES, make_run, record, write_records
 RUNS = 300
 DAY = 24 * 3600 // 5  # records of a run of a day, one every five seconds
 LARGE = 8_500_000  # bytes
-FILES_OF_A_RUN = 8  # metrics, flags, status, summary, lock, state of control, and some room
+FILES_OF_A_RUN = 8  # metrics, flags, status, summary, lock, and some room
 SMALL_FILES = 100_000  # bytes of them, in the tests of this file
 PEAK, PEAK_AT = 1e6, 12_345
 

@@ -196,8 +196,7 @@ def test_a_command_is_written_for_a_run_that_takes_it_and_no_other(
 
     assert send(command="pause") == 409
     hold(folder)
-    (folder / "control").mkdir()
-    (folder / "control/state.json").write_text('{"commands": ["pause", "set"]}')
+    write_status(folder, state="training", control={"commands": ["pause", "set"]})
     assert send(command="pause") == 202
     (file,) = (folder / "control").glob("*-*.json")
     assert json.loads(file.read_text())["command"] == "pause"

@@ -143,7 +143,7 @@ class Stepped(Experience):
 
     def _make(self):
         wanted = self.replay.quotas()  # those of the batch that is claimed at once
-        batch = self.sample(self.moment, 0.0)
+        batch = self.sample(0.0)
         self._checker.sampled(batch, list(wanted.values()))
         return batch
 

@@ -22,7 +22,7 @@ from ritornello.agent.assembly import buffer_configs
 from ritornello.agent.learning.bad_updates import TooManyBadUpdates
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.learning.scorer import Scorer
-from ritornello.agent.run.resume_checks import check_session
+from ritornello.agent.run.checks import check_session
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder

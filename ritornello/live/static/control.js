@@ -38,11 +38,11 @@ export class ControlPanel {
   }
 
   update(about) {
-    const control = about.control || {};
+    const control = about.status.control || {};
     const able = Array.isArray(control.commands) ? control.commands : [];
     this.node.hidden = ["ended", "failed", "stopped"].includes(about.state) || !able.length;
     if (this.node.hidden) return;
-    const gone = control.paused === true ? "pause" : "continue";
+    const gone = about.state === "paused" ? "pause" : "continue";
     for (const [name, button] of Object.entries(this.buttons)) button.hidden = !able.includes(name) || name === gone;
     this.form.hidden = !able.includes("set");
     const settings = control.settings || {};

@@ -15,8 +15,8 @@ from ritornello.agent.cluster import ray_cluster
 from ritornello.agent.cluster.dispatcher import ClusterLost
 from ritornello.agent.cluster.gateway_pool import GatewayPool
 from ritornello.agent.cluster.ray_cluster import RayCluster, RaySettings
-from ritornello.agent.run import sources
-from ritornello.agent.run.memory_check import memory_needs
+from ritornello.agent.run.memory import memory_needs
+from ritornello.agent.run.run import make_experience
 from ritornello.agent.session import prepare
 from ritornello.core.errors import ConfigError
 from ritornello.flags.parsing import parse
@@ -61,7 +61,7 @@ def test_the_flag_makes_a_gateway_for_the_same_workers(monkeypatch):
         "ritornello.agent.cluster.gateway_pool.GatewayPool",
         lambda config, board: made.append(config) or "a pool",
     )
-    pool = sources.make_experience(blueprint, make_board(blueprint), 5).pool
+    pool = make_experience(blueprint, make_board(blueprint), 5).pool
     assert pool == "a pool"
     (config,) = made
     assert list(config.workers) == blueprint.workers(life=5)

@@ -1,8 +1,7 @@
-"""What a run takes is added up, against what there is: the machine's memory or the container's."""
+"""What a run takes is added up before it begins, and weighed again while replay fills up."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ritornello.agent.assembly import build_model
-from ritornello.agent.run import memory_check
-from ritornello.agent.run.memory_check import check_memory, memory_needs
+from ritornello.agent.run import memory
+from ritornello.agent.run.memory import (
+    FIRST_UNROLLS,
+    ITEM_BYTES,
+    OF_ITEMS,
+    OF_MEMORY,
+    CapacityWatch,
+    check_memory,
+    memory_needs,
+)
 from ritornello.core.errors import ConfigError
+from ritornello.flags.options import Flags
 from ritornello.replay.parameters import most_unrolls_held, parse_replay_parameters
 from ritornello.replay.several_games import split_by_task
 from tests.agent.runs import make_blueprint
@@ -28,10 +36,10 @@ def needs_of(**flags: Any) -> dict[str, int]:
 
 def free(monkeypatch: pytest.MonkeyPatch, machine: float, container: float | None = None) -> None:
     """Let this machine have so many free bytes, and its container so many more to give."""
-    memory = SimpleNamespace(available=int(machine))
-    monkeypatch.setattr(memory_check.psutil, "virtual_memory", lambda: memory)
+    own = SimpleNamespace(available=int(machine), total=int(machine))
+    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: own)
     limit = None if container is None else int(container)
-    monkeypatch.setattr(memory_check, "container_free_bytes", lambda: limit)
+    monkeypatch.setattr(memory, "container_free_bytes", lambda: limit)
 
 
 def replay_of(capacity: int) -> list[dict[str, Any]]:
@@ -48,11 +56,9 @@ def refusal(**flags: Any) -> str:
 @pytest.mark.parametrize(
     ("buffers", "strategy", "held"),
     [
-        ([queue(4, 0.5), standard(50, 0.5)], "block", 50),
         ([queue(4, 0.5), standard(30, 0.25), standard(50, 0.25)], "block", 50),
         ([queue(4, 0.5), standard(50, 0.25), standard(50, 0.25, reservoir=True)], "block", 100),
         ([queue(4, 0.5), standard(50, 0.5)], "keep_oldest", 54),
-        ([queue(4, 0.5), standard(50, 0.5)], "alternating", 54),
         ([queue(60, 0.5), standard(50, 0.5)], "keep_latest", 60),
     ],
 )
@@ -61,11 +67,8 @@ def test_buffers_that_drop_alike_share_and_others_add_up(
 ) -> None:
     configs = parse_replay_parameters(buffers)
     assert most_unrolls_held(configs, strategy, batch_size=8) == held + 16
-
-
-def test_the_parts_of_games_add_up() -> None:
-    configs = split_by_task(parse_replay_parameters([queue(4, 0.5), standard(50, 0.5)]), (1, 1))
-    assert most_unrolls_held(configs, "block", 8) == 25 + 25 + 4 + 16
+    parts = split_by_task(parse_replay_parameters([queue(4, 0.5), standard(50, 0.5)]), (1, 1))
+    assert most_unrolls_held(parts, "block", 8) == 25 + 25 + 4 + 16
 
 
 BUFFERS = st.lists(
@@ -146,10 +149,9 @@ def test_the_limit_of_a_container_counts_where_it_is_tighter(
     blueprint = make_blueprint(**flags)
     check_memory(blueprint, build_model(blueprint.flags, blueprint.env_spec))
     free(monkeypatch, 1e12, container=4e9)
-    message = refusal(**flags)
-    assert "4.00 GB are free within the limit of this container" in message
+    assert "4.00 GB are free" in refusal(**flags)
     free(monkeypatch, 3e9, container=1e12)
-    assert "3.00 GB are free:" in refusal(**flags)
+    assert "3.00 GB are free" in refusal(**flags)
 
 
 def test_the_message_names_the_largest_part_first_and_what_to_do(
@@ -162,45 +164,107 @@ def test_the_message_names_the_largest_part_first_and_what_to_do(
     message = refusal(worker_count=50)
     assert message.index("50 worker processes") < message.index("replay of")
     assert "--use_replay_compression" not in message
-
-
-def test_compressed_replay_is_refused_only_where_it_cannot_fit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    free(monkeypatch, 2e9)
+    # Compressed replay is refused only where it cannot fit whatever the frames are like.
     packed = {"use_replay_compression": True}
     blueprint = make_blueprint(replay_parameters=replay_of(30_000_000), **packed)
+    free(monkeypatch, 2e9)
     check_memory(blueprint, build_model(blueprint.flags, blueprint.env_spec))
     assert "replay of" in refusal(replay_parameters=replay_of(10**12), **packed)
 
 
-def test_stacks_of_images_make_batches_large() -> None:
-    blueprint = make_blueprint()
-    model = build_model(blueprint.flags, blueprint.env_spec)
-    stacked = replace(blueprint.env_spec, frames_stacked=4)
-    needs = [
-        {need.part.split(" (")[0]: need.nbytes for need in memory_needs(each, model)}
-        for each in (blueprint, replace(blueprint, env_spec=stacked))
-    ]
-    assert needs[1]["9 batches"] > needs[0]["9 batches"]
-
-
 def test_agents_that_run_at_once_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = SimpleNamespace(available=100e9, total=100e9)
-    monkeypatch.setattr(memory_check.psutil, "virtual_memory", lambda: memory)
-    monkeypatch.setattr(memory_check, "container_free_bytes", lambda: None)
-    monkeypatch.setattr(memory_check, "container_limit_bytes", lambda: None)
+    own = SimpleNamespace(available=100e9, total=100e9)
+    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: own)
+    monkeypatch.setattr(memory, "container_free_bytes", lambda: None)
+    monkeypatch.setattr(memory, "container_limit_bytes", lambda: None)
     one = make_blueprint(agent_count=3)
     model = build_model(one.flags, one.env_spec)
     needed = sum(need.nbytes for need in memory_needs(one, model))
-    memory.total = memory.available = 3 * needed
+    own.total = own.available = 3 * needed
     check_memory(one, model)
-    memory.total = 3 * needed - 1
+    own.total = 3 * needed - 1
     message = refusal(agent_count=3)
     assert f"3 like it {3 * needed / 1e9:.2f} GB" in message
     assert "let fewer run at once" in message
     # One that starts again finds the memory of the others taken, and needs only its own.
-    memory.total, memory.available = 3 * needed, needed
+    own.total, own.available = 3 * needed, needed
     check_memory(one, model)
-    monkeypatch.setattr(memory_check, "container_limit_bytes", lambda: 2 * needed)
+    monkeypatch.setattr(memory, "container_limit_bytes", lambda: 2 * needed)
     assert "let fewer run at once" in refusal(agent_count=3)
+
+
+# --- while replay fills up -----------------------------------------------------------------------
+
+KB = 1000
+
+
+def watch(unrolls: int, each_kb: int, **flags: Any) -> CapacityWatch:
+    return CapacityWatch(unrolls, each_kb * KB, Flags(**flags))
+
+
+def figures(unrolls: int, each_bytes: float) -> dict[str, float]:
+    return {OF_ITEMS: float(unrolls), OF_MEMORY: unrolls * each_bytes / 1e6}
+
+
+def test_the_first_unrolls_are_weighed_once_and_then_at_each_doubling(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    free(monkeypatch, 10e9)
+    weighs = watch(1_000_000, 170, use_replay_compression=True)
+    caplog.clear()
+    weighs.look({})
+    weighs.look(figures(FIRST_UNROLLS - 1, 8 * KB))
+    assert not caplog.messages
+    weighs.look(figures(FIRST_UNROLLS, 8 * KB))
+    (line,) = caplog.messages
+    assert f"will take {1e6 * (8 * KB + ITEM_BYTES) / 1e9:.2f} GB" in line
+    caplog.clear()
+    # Played better, games look different: it is said, but nothing is lost for it.
+    weighs.look(figures(150, 12 * KB))
+    assert not caplog.messages
+    weighs.look(figures(250, 12 * KB))
+    weighs.look(figures(400, 12 * KB))
+    (line,) = caplog.messages
+    assert "12.60 GB" in line
+
+
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_what_will_not_fit_is_refused_with_the_arithmetic(
+    monkeypatch: pytest.MonkeyPatch, is_compressed: bool
+) -> None:
+    free(monkeypatch, 4e9)
+    weighs = watch(1_000_000, 8, use_replay_compression=is_compressed)
+    with pytest.raises(ConfigError) as caught:
+        weighs.look(figures(100, 8 * KB))
+    message = str(caught.value)
+    assert "1,000,000 unrolls of 8.0 kB will take 8.60 GB" in message
+    assert "4.00 GB are free" in message
+    assert "to 47 % of what they are" in message
+    assert ("--use_replay_compression=True" in message) != is_compressed
+    weighs.look(figures(100, 8 * KB))  # while the run ends it is asked again
+
+
+def test_what_is_there_already_is_not_needed_once_more_and_agents_fill_up_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A resumed replay is nearly full, and the memory that it takes is not free any more."""
+    for free_bytes, held in ((0.1e6, 1000), (0.9e6, 900)):
+        free(monkeypatch, free_bytes)
+        watch(1000, 8).look(figures(held, 8 * KB))
+    free(monkeypatch, 0.8e6)
+    with pytest.raises(ConfigError):
+        watch(1000, 8).look(figures(900, 8 * KB))
+    free(monkeypatch, 9e9)
+    watch(1_000_000, 8).look(figures(100, 8 * KB))
+    with pytest.raises(ConfigError, match=r"25\.80 GB, for 3 agents"):
+        watch(1_000_000, 8, agent_count=3).look(figures(100, 8 * KB))
+
+
+def test_the_figures_are_those_of_the_manager() -> None:
+    manager = make_manager([queue(4, 0.5), standard(20, 0.5)], 2)
+    for seq in range(4):
+        manager.insert(make_record(seq), 0, 0.0)
+    stats = manager.stats()
+    assert stats[OF_ITEMS] == 4
+    assert stats[OF_MEMORY] == 4 * len(make_record(0)) / 1e6

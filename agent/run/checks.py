@@ -1,17 +1,14 @@
-"""What cannot be gone on from is refused here, with one sentence, before anything is started.
+"""What cannot be done, or gone on from, is refused here, before anything is started.
 
-A checkpoint that is sound (agent/stored/checkpoint.py) and of the same network
-(agent/stored/model_file.py) may still not fit the flags of the session that is to go on from it:
-its optimiser is of another kind, its values are in other units, its environments are others. Found
-only while the state is restored, that would be a failure with half of a state; found later, it
-would be a run that learns something else than it seems to. What can be gone on from, but not
-exactly, is noted for the log.
+A checkpoint that is sound and of the same network may still not fit the flags of the session that
+is to go on from it: its optimiser is of another kind, its values are in other units, its
+environments are others. What can be gone on from, but not exactly, is noted for the log.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from fnmatch import fnmatch
 from itertools import groupby
@@ -19,14 +16,68 @@ from pathlib import Path
 from typing import Any
 
 from ritornello.agent.assembly import Blueprint
+from ritornello.agent.learners.place import Place
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.agent.stored.model_file import ShippedModel
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.core.saved_state import restoring
+from ritornello.flags.options import Flags
+from ritornello.flags.parts import ALGORITHMS
 
 MAX_PATH = 1000  # characters of a path in a message
+NEW_RUN = "To start a new run from its weights: --op_mode=train --load_model_url=<this one>."
+
+
+def check_several(flags: Flags, place: Place) -> None:
+    """Check that these flags go together with the number of learners.
+
+    Args:
+      flags: the flags of the session.
+      place: which learner this is, among how many.
+
+    Raises:
+      ConfigError: naming the flag.
+    """
+    count = place.world_size
+    if flags.op_mode == "test":
+        if count > 1:
+            raise ConfigError(
+                f"--op_mode=test was started in {count} processes, expected one: it plays with one "
+                "model, and nothing is learned. Start it without torchrun."
+            )
+        return
+    if flags.learner_count not in (1, count):
+        started = "one learner was" if count == 1 else f"{count} learners were"
+        raise ConfigError(
+            f"--learner_count={flags.learner_count}, but {started} started: expected it "
+            "on the command line of main.py (not in a file, a preset or a sequence), and with "
+            "torchrun not at all."
+        )
+    if count > 1:
+        _check_flags_of_several(flags, count)
+
+
+def _check_flags_of_several(flags: Flags, count: int) -> None:
+    sums = getattr(ALGORITHMS.find(flags.algorithm), "sums_over_learners", False)
+    # Flag, whether it is one that only a single learner can have, and what is expected.
+    for name, is_refused, expected in (
+        ("reproducible", flags.reproducible,
+         "one learner, because the order in which learners become ready depends on time"),
+        ("multiprocessing_backend", flags.multiprocessing_backend != "python_native",
+         "python_native, because each learner has the workers of its own machine. One learner may "
+         "have workers on other machines"),
+        ("save_replay", flags.save_replay,
+         "False, because each learner has a replay of its own, and a checkpoint holds that of one"),
+        ("algorithm", not sums,
+         "one that has sums_over_learners = True, which says that it adds up over learners what "
+         "has to be (docs/several_learners.md)"),
+    ):  # fmt: skip
+        if is_refused:
+            raise ConfigError(
+                f"--{name}={getattr(flags, name)} with {count} learners: expected {expected}."
+            )
 
 
 def check_session(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
@@ -41,7 +92,8 @@ def check_session(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
 
     Raises:
       ConfigError: if a flag has to be another one, or the run folder leads elsewhere.
-      CheckpointError: if the state cannot have been written by this program.
+      CheckpointError: if there is nothing to resume in it, or the state cannot have been written by
+        this program.
     """
     if isinstance(checkpoint, ShippedModel):
         return checkpoint
@@ -55,22 +107,10 @@ def check_session(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
 
 
 def check_resume(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
-    """Check that a session with these flags can go on from `checkpoint`.
-
-    Args:
-      checkpoint: of a run, whose spec and weights fit.
-      blueprint: flags and shapes of the session.
-
-    Returns:
-      The checkpoint, with notes about what will not be as it was.
-
-    Raises:
-      ConfigError: if a flag has to be another one; the message says which.
-      CheckpointError: if there is nothing to resume in it, or the state cannot have been written by
-        this program.
-    """
+    """Check that a training can go on from a checkpoint; see `check_session`."""
     _check_is_of_run(checkpoint)
     _check_same(checkpoint, blueprint)
+    _check_replay_of_several(checkpoint, blueprint)
     notes = [*_check_exactness(checkpoint, blueprint), *_schedule(checkpoint, blueprint)]
     return replace(checkpoint, notes=(*checkpoint.notes, *notes))
 
@@ -87,7 +127,7 @@ def check_folder(checkpoint: Checkpoint) -> None:
     run = run_of(checkpoint.path)
     home, what = (checkpoint.path.parent, "folder") if run is None else (run, "run folder")
     inside = Path(os.path.realpath(home))
-    for path in _written_by_tests(home) if run is None else _all_below(home):
+    for path in _written_in(home, run is not None):
         target = Path(os.path.realpath(path))  # which `resolve` does not say of links in a circle
         if path.is_symlink() and not target.is_relative_to(inside):
             link, end = shown_text(str(path), MAX_PATH), shown_text(str(target), MAX_PATH)
@@ -98,14 +138,13 @@ def check_folder(checkpoint: Checkpoint) -> None:
             )
 
 
-def _all_below(run: Path) -> Iterator[Path]:
-    for folder, folders, files in os.walk(run):
-        yield from (Path(folder, name) for name in (*folders, *files))
-
-
-def _written_by_tests(home: Path) -> Iterator[Path]:
+def _written_in(home: Path, is_run: bool) -> Iterator[Path]:
+    """Yield whatever lies in a run folder, or what tests write beside a checkpoint."""
     from ritornello.agent.testing.score_table import WRITTEN_BY_TESTS
 
+    if is_run:
+        yield from home.rglob("*")
+        return
     for path in home.iterdir():
         if any(fnmatch(path.name.lower(), pattern) for pattern in WRITTEN_BY_TESTS):
             yield path
@@ -119,11 +158,8 @@ def _check_is_of_run(checkpoint: Checkpoint) -> None:
     ):
         raise CheckpointError(
             f"{checkpoint.path} holds weights, and no replay, optimiser or games: there is nothing "
-            "to resume. To start a new run from them: --op_mode=train --load_model_url=<this one>."
+            f"to resume. {NEW_RUN}"
         )
-
-
-NEW_RUN = "To start a new run from its weights: --op_mode=train --load_model_url=<this one>."
 
 
 def _check_same(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
@@ -144,6 +180,16 @@ def _check_same(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
                 f"--{name}={now}, but {checkpoint.path} is of a run with "
                 f"--{name}={shown_text(str(then))}: expected the same. {advice}"
             )
+
+
+def _check_replay_of_several(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
+    """Refuse replay contents of one learner where there are several now, to whom they are lost."""
+    count = blueprint.place.world_size
+    if count > 1 and checkpoint.state.get("has_replay") and blueprint.flags.load_replay:
+        raise ConfigError(
+            f"{checkpoint.path} holds the replay contents of one learner, and {count} are to go on "
+            "from it: expected --load_replay=False, with which they start with empty buffers."
+        )
 
 
 def _check_pixels(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
@@ -170,12 +216,11 @@ def _check_exactness(checkpoint: Checkpoint, blueprint: Blueprint) -> list[str]:
             "the checkpoint is not of a reproducible run: its games begin anew, and only what "
             "follows can be repeated exactly"
         ]
-    then, now = _layout_of_state(serial["pool"]["rollouts"]), _layout_of_flags(blueprint)
-    if not _same_layout(then, now):
+    if _layout_of_state(serial, blueprint) != _layout_of_flags(blueprint):
         raise ConfigError(
-            f"{checkpoint.path} is of a reproducible run with {_shown(then)}, got {_shown(now)}: "
-            "expected the same --worker_count, --envs_per_worker, --env and --env_shares, because "
-            "the games go on where they were. --reproducible=False goes on with others."
+            f"{checkpoint.path} is of a reproducible run with other workers, environments or "
+            "games: expected the same --worker_count, --envs_per_worker, --env and --env_shares, "
+            "because the games go on where they were. --reproducible=False goes on with others."
         )
     if not flags.load_replay:
         return ["replay contents are left behind: the run is not the one that was not interrupted"]
@@ -215,10 +260,14 @@ def _schedule(checkpoint: Checkpoint, blueprint: Blueprint) -> list[str]:
 _Layout = list[list[tuple[str, int]]]
 
 
-def _layout_of_state(rollouts: Sequence[Mapping[str, Any]]) -> _Layout:
-    parts = [rollout["env"].get("parts", [rollout["env"]]) for rollout in rollouts]
+def _layout_of_state(serial: dict[str, Any], blueprint: Blueprint) -> _Layout:
     # An earlier version did not say which game it was, where there was only one.
-    return [[(part.get("env_id", ""), len(part["seeds"])) for part in worker] for worker in parts]
+    only = blueprint.env_spec.tasks[0]
+    rollouts = [rollout["env"] for rollout in serial["pool"]["rollouts"]]
+    return [
+        [(part.get("env_id", only), len(part["seeds"])) for part in env.get("parts", [env])]
+        for env in rollouts
+    ]
 
 
 def _layout_of_flags(blueprint: Blueprint) -> _Layout:
@@ -227,22 +276,3 @@ def _layout_of_flags(blueprint: Blueprint) -> _Layout:
         [(tasks[task], len(list(run))) for task, run in groupby(worker.tasks)]
         for worker in blueprint.workers()
     ]
-
-
-def _same_layout(then: _Layout, now: _Layout) -> bool:
-    return [len(worker) for worker in then] == [len(worker) for worker in now] and all(
-        old[1] == new[1] and old[0] in ("", new[0])
-        for olds, news in zip(then, now, strict=True)
-        for old, new in zip(olds, news, strict=True)
-    )
-
-
-def _shown(layout: _Layout) -> str:
-    """Return "2 workers of 3 CartPole-v1" for a layout in which all are alike."""
-    texts = [
-        " and ".join(f"{n} {shown_text(env) or 'environments'}" for env, n in worker)
-        for worker in layout
-    ]
-    runs = [(text, len(list(run))) for text, run in groupby(texts)]
-    shown = [f"{n} worker{'s' if n > 1 else ''} of {text}" for text, n in runs[:4]]
-    return ", ".join(shown) + (", ..." if len(runs) > 4 else "")

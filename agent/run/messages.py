@@ -1,0 +1,185 @@
+"""What a run says of itself when it begins and ends, and the commands that go on from it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from ritornello.agent.assembly import Blueprint, env_config, model_config, replay_configs
+from ritornello.agent.models.factory import describe_networks
+from ritornello.agent.stored.checkpoint import Checkpoint
+from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.project import as_typed, main_command
+from ritornello.core.spec import game_name
+from ritornello.flags.earlier import GONE, modern
+from ritornello.flags.options import Flags
+from ritornello.flags.parsing import remarks
+from ritornello.flags.parts import ALGORITHMS, NETWORKS, REPLAY
+from ritornello.replay.parameters import types_of_modules
+from ritornello.wrappers.env_kwargs import holds_text
+from ritornello.wrappers.start_line import describe
+from ritornello.wrappers.trusted_modules import module_of
+
+if TYPE_CHECKING:
+    from ritornello.agent.run.trainer import Summary
+    from ritornello.agent.run.training import Training
+
+# Why a session ended.
+REASONS = {
+    "steps": "all agent steps are done",
+    "seconds": "the time is over",
+    "return": "the mean return aimed at is reached",
+    "interrupted": "interrupted",
+}
+
+log = logging.getLogger(__name__)
+
+
+def log_start(training: Training, folder: RunFolder) -> None:
+    """Say what is going to be trained."""
+    blueprint, checkpoint, start = training.blueprint, training.checkpoint, training.start
+    flags, spec = blueprint.flags, blueprint.env_spec
+    log.info("run folder %s", as_typed(folder.path))
+    for remark in remarks(training.argv, flags):
+        log.info("note: %s", remark)
+    log.info("%s", describe(env_config(flags), restorable=flags.reproducible))
+    networks = describe_networks(model_config(flags), spec)
+    log.info("model %s; an action is %s", networks, spec.actions.describe())
+    _log_machine(blueprint)
+    if spec.task_count > 1:
+        _log_games(training)
+    buffers = [f"{c.type} {float(c.sample_ratio):g} of {c.capacity}" for c in replay_configs(flags)]
+    log.info(
+        "replay: %s; an unroll of %d steps takes %.0f kB; seed %d", ", ".join(buffers),
+        blueprint.schema.unroll_length, blueprint.schema.nbytes / 1e3, flags.seed,
+    )  # fmt: skip
+    if start is not None:
+        log.info("%s", start)
+    elif checkpoint is not None:
+        _log_resume(checkpoint)
+    log.info(
+        "starting workers; learning begins when replay is %.0f %% full. Ctrl-C saves and exits",
+        100 * flags.training_fill_in_factor,
+    )
+
+
+def _log_machine(blueprint: Blueprint) -> None:
+    choices, count = blueprint.choices, blueprint.place.world_size
+    log.info(
+        "%s of %s, actions chosen by %s, torso in %s, learner on %s with %s",
+        _counted(choices.worker_count, "worker"), _counted(choices.envs_per_worker, "environment"),
+        "one server" if choices.inference == "server" else "each worker",
+        "bf16" if choices.torso_dtype == torch.bfloat16 else "fp32",
+        choices.device, _counted(choices.learner_threads, "thread"),
+    )  # fmt: skip
+    if count > 1:
+        size = blueprint.flags.batch_size
+        log.info(
+            "%d learners; each has such workers, and batches of %d unrolls of its own: %d together",
+            count, size, count * size,
+        )  # fmt: skip
+    for reason in choices.reasons:
+        log.debug("chosen: %s", reason)
+
+
+def _log_resume(checkpoint: Checkpoint) -> None:
+    steps = f"{checkpoint.agent_steps:,}"
+    log.info("resuming %s at %s agent steps", as_typed(checkpoint.path), steps)
+    saved = checkpoint.state["flags"]
+    gone = {*(modern(saved).keys() - Flags.model_fields.keys()), *(GONE & saved.keys())}
+    if gone:
+        log.info("flags of an earlier version are passed over: %s", ", ".join(sorted(gone)))
+
+
+def _log_games(training: Training) -> None:
+    blueprint, checkpoint, start = training.blueprint, training.checkpoint, training.start
+    flags = blueprint.flags
+    games = dict(zip(blueprint.env_spec.tasks, blueprint.environments_of_games(), strict=True))
+    shown = ", ".join(f"{count} of {game_name(game)}" for game, count in games.items())
+    log.info("environments: %s", shown)
+    idle = [game for game, count in games.items() if not count]
+    new = () if checkpoint is not None else games if start is None else start.fresh
+    for game in idle:
+        if game in new:
+            log.warning(
+                "%s has share 0 and the agent does not know it: until it is played, by a "
+                "resume with other --env_shares, a test of it says nothing",
+                game_name(game),
+            )
+    if checkpoint is None or not (flags.load_replay and checkpoint.state.get("has_replay")):
+        return
+    one_for_all = any(
+        not config.sets_the_pace and not config.values["per_game"]
+        for config in replay_configs(flags)
+    )
+    if not one_for_all or flags.value_cloning_loss_weight:
+        return
+    for game in idle:
+        # Measured: docs/results.md, "A replay of all that was played".
+        log.warning(
+            "%s is not played any more and stays in the replay: nothing holds its values, "
+            "which may grow without end. Give --value_cloning_loss_weight=0.005 "
+            "--policy_cloning_loss_weight=0.01",
+            game_name(game),
+        )
+
+
+def log_end(summary: Summary, folder: RunFolder, flags: Flags) -> None:
+    """Say how a session ended, and how to go on from it."""
+    mean_of = "score" if len(flags.env.split(",")) > 1 else "mean return"
+    mean = "none yet" if summary.mean_return is None else f"{summary.mean_return:.2f}"
+    log.info(
+        "%s: %s agent steps (%.0f a second), %d updates, %d games, %s %s",
+        REASONS[summary.reason], f"{summary.agent_steps:,}", summary.agent_steps_per_s,
+        summary.updates, summary.episodes, mean_of, mean,
+    )  # fmt: skip
+    if not summary.updates and summary.reason != "interrupted":
+        log.error(
+            "no update was made: %s agent steps are too few for the first batch "
+            "(--environment_max_steps, --training_fill_in_factor, --batch_size, --r_f_steps)",
+            f"{summary.agent_steps:,}",
+        )
+    if not folder.has_checkpoint():
+        log.info("nothing was saved, because no update was made")
+        return
+    to_resume = f" --learner_count={flags.learner_count}" if flags.learner_count > 1 else ""
+    if summary.reason == "steps":  # without more steps to do, it would be refused
+        to_resume += f" \\\n  --environment_max_steps={2 * flags.environment_max_steps}"
+    log.info("resume: %s%s", next_command("train_w_load", folder.path, flags), to_resume)
+    log.info("test: %s", next_command("test", folder.path, flags))
+
+
+def next_command(mode: str, folder: Path, flags: Flags) -> str:
+    """Return the command that resumes or tests a run.
+
+    It is of several lines: a terminal of 80 columns would break one where a shell does not go on.
+    The run's flags are read from a file, which may name no module and give no texts to environments
+    (wrappers/trusted_modules.py): those are typed again.
+
+    Args:
+      mode: what the command does, a value of --op_mode.
+      folder: the run folder.
+      flags: those of the run.
+    """
+    named = {"env": flags.env, NETWORKS.flag: flags.model}
+    if mode != "test":  # which learns nothing
+        named[ALGORITHMS.flag] = flags.algorithm
+        named[REPLAY] = ",".join(types_of_modules(flags.replay_parameters))
+    again = [name for name, parts in named.items() if any(map(module_of, parts.split(",")))]
+    again += ["env_kwargs"] * holds_text(flags.env_kwargs)
+    values = flags.to_json()
+    values[REPLAY] = json.dumps(values[REPLAY])
+    items = [
+        f"--{'test' if mode == 'test' else 'resume'}={as_typed(folder)}",
+        *(f"--{name}={values[name]}" for name in again),
+    ]
+    return " \\\n  ".join([main_command(), *map(shlex.quote, items)])
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
