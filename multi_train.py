@@ -52,6 +52,7 @@ from typing import NoReturn
 from rich.markup import escape
 
 from ritornello.analysis.compare_sequence import CSV_TABLE, FIGURE, TABLE, rich_tables, write_report
+from ritornello.analysis.tested_sequence import GAMES_TABLE, SCORES_PAGE
 from ritornello.command import command_line
 from ritornello.core.command_line import WrappedHelp, add_switch, printable, with_home
 from ritornello.core.errors import ConfigError, PlatformError
@@ -65,7 +66,6 @@ from ritornello.sequences.checks import check_not_overridden, check_runs, check_
 from ritornello.sequences.folder import STATE_FILE, RunState, SequenceFolder
 from ritornello.sequences.plan import PlannedRun, load_plan, shipped_plans, source_of
 from ritornello.sequences.runner import Interrupts, run_sequence
-from ritornello.sequences.scores import GAMES_TABLE, SCORES_PAGE
 from ritornello.sequences.terminal import Progress, Terminal
 from ritornello.sequences.tuner import (
     BEST_FILE,

@@ -1,10 +1,8 @@
 """Tables of tested agents, compared: `python -m ritornello.analysis compare --scores=...`.
 
 A scores.csv holds the games of every checkpoint of a run, played in test mode
-(`--op_mode=test --test_all_checkpoints=True`); a scores_per_life.csv the same, life by life. Where
-a row says which of how many games it is (game, games), a checkpoint that lacks games does not
-count, nor does a last line that was cut: the test was stopped, or goes on. One table is one
-training; tables with the same label are its repetitions with other seeds.
+(`--op_mode=test --test_all_checkpoints=True`); a scores_per_life.csv the same, life by life. One
+table is one training; tables with the same label are its repetitions with other seeds.
 """
 
 from __future__ import annotations
@@ -19,20 +17,22 @@ from pathlib import Path
 import numpy as np
 
 from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
+from ritornello.agent.testing.score_table import (
+    MAX_BYTES,
+    SCORES,
+    SCORES_PER_LIFE,
+    SHARED_COLUMNS,
+)
 from ritornello.analysis.comparison import markdown_page, over_games
 from ritornello.analysis.figure import LOOKS, legend, plot_seeds, save
 from ritornello.analysis.options import matching, split_label
 from ritornello.analysis.statistics import FEW, interval, mean_estimate
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
-from ritornello.core.plain_data import shown_text
+from ritornello.core.plain_data import read_text, shown_text
 from ritornello.metrics.charts import INK, figure_text, new_figure, style
 
-COLUMNS = ("model_id", "model_steps", "env", "episode_steps", "episode_return")
-FILE = "scores.csv"
-AGAIN = "Run the test again: it keeps what is whole and plays the rest."
 PANELS_PER_ROW = 3
-Game = tuple[float, float]  # raw return, length in agent steps; of a life in a table of lives
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,6 @@ class Table:
     checkpoints: tuple[Checkpoint, ...]
     source: Path
     per_life: bool  # rows are lives, not games
-    left_out: tuple[str, ...] = ()  # sentences about what of the source does not count
 
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the agent steps and the mean return of each checkpoint."""
@@ -77,22 +76,22 @@ def read_tables(places: Sequence[str]) -> list[Table]:
     given: set[Path] = set()
     for place in places:
         label, pattern = split_label(place)
-        files = [path / FILE if path.is_dir() else path for path in matching(pattern)]
+        files = [path / SCORES if path.is_dir() else path for path in matching(pattern)]
         found = [file for file in files if file.is_file()]
         if not found:
             raise ConfigError(
-                f"--scores={pattern}: there is no {FILE}. Expected such a file, or a run folder "
+                f"--scores={pattern}: there is no {SCORES}. Expected such a file, or a run folder "
                 "with one: python main.py --op_mode=test --test_all_checkpoints=True writes it."
             )
         for file in found:
             if file.resolve() in given:  # it would pass for another seed with the same returns
                 raise ConfigError(f"--scores={pattern}: {file} is given twice; leave one out.")
             given.add(file.resolve())
-            tables += _read(file, label or file.resolve().parent.name)
+            tables += read_table(file, label or file.resolve().parent.name)
     if len({table.per_life for table in tables}) > 1:
         raise ConfigError(
             "some tables hold whole games and others single lives, whose returns cannot be "
-            f"compared. Give {FILE} of all runs, or scores_per_life.csv of all."
+            f"compared. Give {SCORES} of all runs, or {SCORES_PER_LIFE} of all."
         )
     return tables
 
@@ -127,8 +126,7 @@ def scores_markdown(tables: Sequence[Table], at_steps: float | None = None) -> s
         over = [[label, value.percent()] for label, value in whole.items()]
         parts["Human-normalised, mean over games"] = markdown.table(["agent", "score"], over)
     parts["Tables"] = [*dict.fromkeys(f"* {table.label}: {table.source}" for table in tables)]
-    left_out = dict.fromkeys(note for table in tables for note in table.left_out)
-    return markdown_page(about, parts, [*left_out])
+    return markdown_page(about, parts)
 
 
 def draw_scores(tables: Sequence[Table], output: Path) -> None:
@@ -163,73 +161,40 @@ def draw_scores(tables: Sequence[Table], output: Path) -> None:
     save(figure, output)
 
 
-def _read(path: Path, label: str) -> list[Table]:
-    """Return the tables of a file, one per game."""
-    content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    try:
-        reader = csv.DictReader(io.StringIO(whole.decode("utf-8"), newline=""))
-        names = reader.fieldnames or []
-        if tuple(names[: len(COLUMNS)]) != COLUMNS:
-            raise ValueError(f"its columns are {shown_text(','.join(names)) or 'none'}")
-        played = _played(reader, is_counted={"game", "games"} <= set(names))
-    except (ValueError, OverflowError, csv.Error) as error:  # a UnicodeDecodeError is a ValueError
-        raise ConfigError(
-            f"{path} is damaged ({error}). Expected a table in UTF-8 whose first columns are "
-            f"{','.join(COLUMNS)}, with finite numbers. {AGAIN}"
-        ) from error
-    by_env: dict[str, dict[int, list[Game]]] = {}
-    left_out = []
-    for (model, steps, env), (wanted, games) in played.items():
-        if len(games) < wanted:
-            left_out.append(
-                f"There are {len(games)} of {wanted} games of {shown_text(model)} in "
-                f"{shown_text(env)}: they do not count. {AGAIN}"
-            )
-        else:
-            counted = list(games.values())[: wanted or None]
-            by_env.setdefault(env, {}).setdefault(steps, []).extend(counted)
-    if len(whole) < len(content):
-        left_out.append("The last line has no end: it was cut, and does not count.")
-    if not by_env:
-        raise ConfigError(" ".join([f"{path} holds no game yet.", *left_out[:3]]))
-    notes = tuple(f"{path}: {note}" for note in left_out)
-    is_life = "life" in names
-    return [
-        Table(
-            label,
-            env,
-            tuple(Checkpoint(s, *np.array(of[s]).T) for s in sorted(of)),
-            path,
-            is_life,
-            notes,
-        )
-        for env, of in by_env.items()
-    ]
-
-
-def _played(
-    reader: csv.DictReader[str], is_counted: bool
-) -> dict[tuple[str, int, str], tuple[int, dict[str, Game]]]:
-    """Return (model, agent steps, env) -> games wanted or 0, and number of a game -> the game.
-
-    Of two tests that have added the same games, those of the first count.
+def read_table(path: Path, label: str) -> list[Table]:
+    """Return the tables of a file, one per game.
 
     Raises:
-      ValueError: if a row is damaged.
+      ConfigError: if there is none, or it is damaged, or holds no game.
     """
-    played: dict[tuple[str, int, str], tuple[int, dict[str, Game]]] = {}
-    for row in reader:
-        line = reader.line_num
-        if None in row.values():
-            raise ValueError(f"a cell is missing in line {line}")
-        steps, wanted = int(row["model_steps"]), int(row["games"]) if is_counted else 0
-        game = (float(row["episode_return"]), float(row["episode_steps"]))
-        if wanted < is_counted or not all(map(isfinite, (steps, *game))):
-            raise ValueError(f"a number in line {line} is out of range")
-        _, games = played.setdefault((row["model_id"], steps, row["env"]), (wanted, {}))
-        games.setdefault(row["game"] if is_counted else str(line), game)
-    return played
+    played: dict[str, dict[int, dict[str, list[tuple[float, float]]]]] = {}
+    try:
+        text = read_text(path, "the table", MAX_BYTES)
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        names = reader.fieldnames or []
+        if tuple(names[: len(SHARED_COLUMNS)]) != SHARED_COLUMNS:
+            raise ValueError(f"its columns are {shown_text(','.join(names)) or 'none'}")
+        for row in reader:
+            game = (float(row["episode_return"]), float(row["episode_steps"]))
+            if not all(map(isfinite, game)):
+                raise ValueError(f"a number in line {reader.line_num} is not finite")
+            by_steps = played.setdefault(row["env"], {})
+            by_model = by_steps.setdefault(int(row["model_steps"]), {})
+            by_model.setdefault(row["model_id"], []).append(game)
+    except (ValueError, TypeError, csv.Error) as error:
+        raise ConfigError(
+            f"{path} is damaged ({error}). Expected a table whose first columns are "
+            f"{','.join(SHARED_COLUMNS)}, with finite numbers. Move it away and test again."
+        ) from error
+    if not played:
+        raise ConfigError(f"{path} holds no game yet.")
+    tables = []
+    for env, by_steps in played.items():
+        # Of models after equally many steps the later one has more updates.
+        last = {steps: [*by_model.values()][-1] for steps, by_model in sorted(by_steps.items())}
+        checkpoints = tuple(Checkpoint(steps, *np.array(of).T) for steps, of in last.items())
+        tables.append(Table(label, env, checkpoints, path, "life" in names))
+    return tables
 
 
 def _rows(

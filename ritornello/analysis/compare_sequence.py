@@ -15,13 +15,13 @@ from rich.text import Text
 from ritornello.analysis.comparison import GameComparison, compare, draw_games, game_table, page
 from ritornello.analysis.options import csv_text
 from ritornello.analysis.runs import Run, of_sequence
+from ritornello.analysis.tested_sequence import write_scores
 from ritornello.core import markdown
 from ritornello.core.atomic_file import write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.sequences.folder import RunState, SequenceFolder
 from ritornello.sequences.plan import is_test
-from ritornello.sequences.scores import write_games, write_scores
 
 TABLE, CSV_TABLE, FIGURE = "table.md", "table.csv", "comparison.png"
 CSV_HEADINGS = (
@@ -88,7 +88,7 @@ def compare_sequence(
 def write_report(folder: SequenceFolder) -> SequenceComparison:
     """Write table.md, table.csv and comparison.png into the folder; return what they say.
 
-    If the sequence tests its runs, scores.md too (sequences/scores.py).
+    If the sequence tests its runs, scores.md too (analysis/tested_sequence.py).
     """
     comparison = compare_sequence(folder)
     progress = markdown.table(PROGRESS_HEADINGS, comparison.progress())
@@ -99,7 +99,6 @@ def write_report(folder: SequenceFolder) -> SequenceComparison:
     if comparison.games:
         draw_games(comparison.games, folder.path / FIGURE)
     write_scores(folder)
-    write_games(folder)
     return comparison
 
 

@@ -7,17 +7,16 @@ import pytest
 
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.score_table import Game, Life, ScoreTable
-from ritornello.sequences.folder import SequenceFolder
-from ritornello.sequences.plan import is_test, parse_plan
-from ritornello.sequences.scores import (
+from ritornello.analysis.tested_sequence import (
     GAMES_TABLE,
     SCORES_PAGE,
     PlayedGroup,
     kept,
     read_groups,
-    write_games,
     write_scores,
 )
+from ritornello.sequences.folder import SequenceFolder
+from ritornello.sequences.plan import is_test, parse_plan
 
 PONG, DEMON, CARNIVAL = (f"{n}NoFrameskip-v4" for n in ("Pong", "DemonAttack", "Carnival"))
 
@@ -76,9 +75,8 @@ def test_what_is_kept_is_the_mean_share_of_the_old_games(tested: SequenceFolder)
 
 
 def test_the_table_has_each_game_of_the_last_checkpoints(tested: SequenceFolder) -> None:
-    path = write_games(tested)
-    assert path == tested.path / GAMES_TABLE
-    with path.open(newline="") as file:
+    write_scores(tested)
+    with (tested.path / GAMES_TABLE).open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 2 * 3  # groups, seeds, games
     assert {int(row["model_steps"]) for row in rows} == {200}
@@ -91,7 +89,7 @@ def test_the_table_has_each_game_of_the_last_checkpoints(tested: SequenceFolder)
 def test_the_page_has_a_row_per_configuration_and_both_kinds_of_returns(
     tested: SequenceFolder,
 ) -> None:
-    assert write_scores(tested) == tested.path / SCORES_PAGE
+    write_scores(tested)
     games, lives = (tested.path / SCORES_PAGE).read_text().split("\n\nforgetting: ")
     assert "per whole game of the last checkpoint" in games
     assert "| configuration | DemonAttack | Carnival | Pong |" in games
@@ -105,6 +103,6 @@ def test_the_page_has_a_row_per_configuration_and_both_kinds_of_returns(
 def test_a_sequence_without_tests_has_no_page(tmp_path: Path) -> None:
     plan = parse_plan({"base": {"env": PONG}}, default_name="plain", where="here")
     folder = SequenceFolder.create(tmp_path, plan, [])
-    assert write_scores(folder) is None
-    assert write_games(folder) is None
+    write_scores(folder)
     assert not (folder.path / SCORES_PAGE).exists()
+    assert not (folder.path / GAMES_TABLE).exists()
