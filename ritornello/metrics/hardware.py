@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from statistics import fmean
 
 import psutil
 
@@ -57,7 +58,7 @@ class Hardware:
         self._said: set[str] = set()
         self._since_s = clock()
         self._own = _own_processes()
-        self._machine_s = _machine_seconds(self._cores)
+        psutil.cpu_percent(percpu=True)  # counts from its last call
 
     def read(self, agent_steps: int, parts: Mapping[int, str] | None = None) -> dict[str, float]:
         """Return the values for a Record and start a new interval.
@@ -102,21 +103,15 @@ class Hardware:
         return values | cores
 
     def _read_everybody(self) -> dict[str, float]:
-        """Return how busy the cores were that this process may use."""
-        before, self._machine_s = self._machine_s, _machine_seconds(self._cores)
-        busy_s = whole_s = 0.0
-        values = {}
-        for core, (busy, whole) in self._machine_s.items():
-            busy_before, whole_before = before.get(core, (busy, whole))
-            new_busy_s, new_s = busy - busy_before, whole - whole_before
-            if new_s > 0:  # the kernel counts in hundredths of a second
-                busy_s, whole_s = busy_s + new_busy_s, whole_s + new_s
-                values[f"system/core_percent_{core}"] = _percent(new_busy_s / new_s)
-        if len(values) > MAX_CORES_SHOWN:
-            values = {}
-        if whole_s > 0:
-            values["system/cpu_percent"] = _percent(busy_s / whole_s)
-        return values
+        """Return how busy the cores were that this process may use.
+
+        Time that a hypervisor gave to somebody else is busy: it was not there to be had.
+        """
+        every = psutil.cpu_percent(percpu=True)
+        used = {core: every[core] for core in self._cores if core < len(every)}  # some are offline
+        shown = used if len(used) <= MAX_CORES_SHOWN else {}
+        values = {f"system/core_percent_{core}": percent for core, percent in shown.items()}
+        return values | ({"system/cpu_percent": fmean(used.values())} if used else {})
 
     def _read_energy(self, agent_steps: int) -> dict[str, float]:
         processor = self._processor.read()
@@ -135,10 +130,6 @@ class Hardware:
         return values
 
 
-def _percent(share: float) -> float:
-    return 100.0 * min(1.0, max(0.0, share))
-
-
 def _own_processes() -> dict[int, tuple[float, float]]:
     """Return (processor seconds since its start, resident MB) of each process of the run."""
     found = {}
@@ -150,23 +141,6 @@ def _own_processes() -> dict[int, tuple[float, float]]:
                 memory_mb = process.memory_info().rss / 1e6
                 found[process.pid] = (used.user + used.system, memory_mb)
     return found
-
-
-def _machine_seconds(cores: Iterable[int]) -> dict[int, tuple[float, float]]:
-    """Return (busy, all) seconds of each of some cores since the machine started.
-
-    Time that a hypervisor gave to somebody else ("steal") is busy: it was not there to be had.
-    """
-    times = psutil.cpu_times(percpu=True)
-    seconds = {}
-    for core in cores:
-        if core >= len(times):  # taken offline, or a container that shows fewer
-            continue
-        each = times[core]._asdict()
-        # Guests are counted in user and nice already.
-        whole = sum(seconds for name, seconds in each.items() if not name.startswith("guest"))
-        seconds[core] = (whole - each["idle"] - each.get("iowait", 0.0), whole)
-    return seconds
 
 
 def _shared_out_memory(pids: Iterable[int]) -> dict[str, float]:

@@ -8,12 +8,12 @@ on. What the queue cannot take is dropped and counted.
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from logging.handlers import QueueHandler
 
 from ritornello.core.episode import EpisodeEnd
 from ritornello.metrics.record import Record
@@ -166,15 +166,19 @@ class BackgroundSink(Sink):
             log.warning(text, self._thread.name, self.failures)
 
 
-class BackgroundHandler(logging.Handler):
-    """Hands log records to another handler on an output thread."""
+class BackgroundHandler(QueueHandler):
+    """Hands log records to another handler on an output thread.
+
+    Their text is made at once (`QueueHandler.prepare`), as their arguments may change.
+    """
 
     def __init__(self, handler: logging.Handler, thread: OutputThread, *, gives_up: bool) -> None:
         """Own `handler`; level and filters are asked here, its formatter there.
 
         `gives_up` says whether the first failure ends all writing.
         """
-        super().__init__(handler.level)
+        super().__init__(queue=None)  # type: ignore[arg-type]  # the thread is the queue
+        self.setLevel(handler.level)
         self._handler = handler
         self._thread = thread
         self._gives_up = gives_up
@@ -182,13 +186,9 @@ class BackgroundHandler(logging.Handler):
         # What goes wrong is dealt with here, and not printed to a terminal that may be the cause.
         handler.handleError = _raise_again  # type: ignore[method-assign]
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Have a log record written soon; its text is made now, as its arguments may change."""
-        if self._off:
-            return
-        settled = copy.copy(record)
-        settled.msg, settled.args = record.getMessage(), None
-        self._thread.submit(partial(self._try, settled))
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Have a log record written soon."""
+        self._thread.submit(partial(self._try, record))
 
     def close(self) -> None:
         """Have the handler closed after all that waits."""

@@ -11,6 +11,7 @@ names under which the services know it.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -34,7 +35,6 @@ PROJECT = "ritornello"  # unless `project_variable` of the environment says othe
 IDS = "trackers.json"
 MAX_BATCH = 100  # parameters that MLflow takes at once
 MAX_PARAM = 500  # characters of a parameter, in every version of MLflow
-MAX_ID = 200  # characters of a run's name in a service
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class TrackerSink(Sink):
     def write(self, record: Record) -> None:
         """Send a record; before the first one, announce the run."""
         if self._run is None:
-            flags = _read_object(self._folder / FLAGS)
+            flags = parse_json(read_text(self._folder / FLAGS, FLAGS), FLAGS)
             self._run = self._begin(os.environ.get(self.project_variable, PROJECT), flags)
         self._send(record)
 
@@ -92,18 +92,17 @@ class TrackerSink(Sink):
     def _known_as(self) -> str | None:
         """Return the name under which the service knows this run; None for a new one."""
         known = self._names().get(self.package)
-        is_plain = isinstance(known, str) and known.isprintable() and 0 < len(known) <= MAX_ID
-        return known if is_plain else None
+        return known if isinstance(known, str) else None
 
     def _remember(self, name: str) -> None:
         write_json(self._folder / IDS, {**self._names(), self.package: name})
 
     def _names(self) -> dict[str, Any]:
         """Return the names under which services know this run; {} if they cannot be read."""
-        try:
-            return _read_object(self._folder / IDS)
-        except (ConfigError, TrackerError):
-            return {}
+        with contextlib.suppress(ConfigError):
+            names = parse_json(read_text(self._folder / IDS, IDS), IDS)
+            return names if isinstance(names, dict) else {}
+        return {}
 
 
 class WandbSink(TrackerSink):
@@ -223,24 +222,15 @@ TRACKERS: Mapping[str, type[TrackerSink]] = {
 
 def check_installed(package: str, title: str) -> None:
     """Raise ConfigError, with what to install, unless there is a package."""
-    try:
-        found = importlib.util.find_spec(package) is not None
-    except (ImportError, ValueError):
-        found = False
-    if not found:
-        raise ConfigError(
-            f"--sink={package} sends records to {title}, but the package {package} is not "
-            f"installed: {install_extra(package)}, or leave it out."
-        )
+    with contextlib.suppress(ImportError, ValueError):
+        if importlib.util.find_spec(package) is not None:
+            return
+    raise ConfigError(
+        f"--sink={package} sends records to {title}, but the package {package} is not "
+        f"installed: {install_extra(package)}, or leave it out."
+    )
 
 
 def _values(record: Record) -> dict[str, float]:
     counters = {name: each for name, each in vars(record).items() if name != "values"}
     return counters | dict(record.values)
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    data = parse_json(read_text(path, path.name), str(path))
-    if not isinstance(data, dict):
-        raise TrackerError(f"{path} holds no JSON object, expected the one that the run wrote")
-    return data

@@ -215,9 +215,7 @@ class View:
             columns.append(table)
         per_row = 4 if width >= FIGURES_WIDTH else 2 if width >= FIGURES_WIDTH / 2 else 1
         grid = Table.grid(padding=(0, 2), expand=True)
-        for _ in range(per_row):
-            grid.add_column()  # as wide as it must be; what is left over is dealt out
-        for first in range(0, len(columns), per_row):
+        for first in range(0, len(columns), per_row):  # columns are as wide as they must be
             grid.add_row(*columns[first : first + per_row])
         return grid
 

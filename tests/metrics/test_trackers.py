@@ -166,7 +166,7 @@ def test_trackio_gets_records_under_one_name(folder, calls):
     assert calls[0][1]["name"] == name
 
 
-@pytest.mark.parametrize("text", ["{", '{"trackio": "a\\u001b"}'])
+@pytest.mark.parametrize("text", ["{", '{"trackio": 7}'])
 def test_a_strange_list_of_names_begins_a_new_run(folder, calls, text):
     (folder / "trackers.json").write_text(text)
     used(TrackioSink(folder))
