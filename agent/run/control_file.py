@@ -25,14 +25,7 @@ from ritornello.core.plain_data import parse_json, shown
 CONTROL = "control"  # folder of a run
 MAX_BYTES = 4000
 NAME = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.json")
-COMMANDS = {
-    "pause": "learn nothing until told to go on; workers wait",
-    "continue": "go on after a pause",
-    "save": "save a checkpoint now",
-    "stop": "save and end the run, as Ctrl-C does",
-    "evaluate": "play test games with the present weights now",
-    "set": "change a setting, within its bounds",
-}
+COMMANDS = ("pause", "continue", "save", "stop", "evaluate", "set")  # "stop" as Ctrl-C does
 
 
 @dataclass(frozen=True)

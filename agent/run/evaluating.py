@@ -237,50 +237,37 @@ class Following(Evaluating):
         self._words = ""  # its last ones
         self._last_look = time.monotonic()
         self._lives = self._failures = 0  # failures in a row
-        self._left_out = self._lost = 0
-        self._is_owed = False  # the last one that fell due was left out
+        self._lost = 0
         self._is_closed = False
 
     def look(self) -> None:
         """Take in what has come, look after the process, and ask it if an evaluation is due."""
-        now, updates = time.monotonic(), self._run.tally.updates
+        now = time.monotonic()
         if now - self._last_look >= LOOK_S:
             self._last_look = now
             self._look_after()
-        is_due = self._is_due()
-        if self.is_off or not (self._is_wanted or is_due):
-            return
-        if self._is_busy and not is_due:
-            return  # who has asked for it waits
-        self._looked_at = self._run.tally.agent_steps
-        self._is_owed = self._is_busy
-        if self._is_busy:
-            self._left_out += 1
-            return
-        self._is_wanted = False
-        if updates > self._board.version:  # else these weights have played
+        is_asked = self._is_wanted or self._is_due()
+        if self.is_off or self._is_busy or not is_asked:
+            return  # what falls due meanwhile is played afterwards
+        self._looked_at, self._is_wanted = self._run.tally.agent_steps, False
+        if self._run.tally.updates > self._board.version:  # else these weights have played
             self._ask(self._order())
 
     def finish(self) -> None:
-        """Wait for what is being played, and for the last one that fell due."""
+        """Wait for what is being played, and for what has fallen due meanwhile."""
         said = False
         while not (self.is_off or self._run.stop.requested):
             self.look()
             if not self._is_busy:
-                if not self._is_owed:
-                    return
-                self._is_owed, self._is_wanted = False, True
-                self._left_out -= 1
-                continue
+                return
             if not said:
                 log.info("the evaluation that is due is played to its end; Ctrl-C skips it")
                 said = True
             wait([self._pipe] if self._pipe is not None else [], LOOK_S)
 
     def values(self) -> dict[str, float]:
-        """Return the metrics that are new since the last call, and the counters."""
-        counters = {"left_out": self._left_out, "lost": self._lost}
-        return super().values() | {f"evaluation/{n}": float(v) for n, v in counters.items()}
+        """Return the metrics that are new since the last call, and the counter."""
+        return super().values() | {"evaluation/lost": float(self._lost)}
 
     def rows(self) -> list[ProcessRow]:
         """Return a row for the process, once it was started."""

@@ -197,16 +197,14 @@ def check_memory(blueprint: Blueprint, model: ActorCritic) -> None:
 
 def free_memory_bytes() -> int:
     """Return how much memory this process and its children may still take."""
-    free = int(psutil.virtual_memory().available)
-    container = container_free_bytes()
-    return free if container is None else min(free, container)
+    free, container = psutil.virtual_memory().available, container_free_bytes()
+    return int(free if container is None else min(free, container))
 
 
 def whole_memory_bytes() -> int:
     """Return how much memory there is for all programs, within the limit of this container."""
-    whole = int(psutil.virtual_memory().total)
-    container = container_limit_bytes()
-    return whole if container is None else min(whole, container)
+    whole, container = psutil.virtual_memory().total, container_limit_bytes()
+    return int(whole if container is None else min(whole, container))
 
 
 class CapacityWatch:

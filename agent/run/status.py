@@ -55,7 +55,7 @@ class Status:
         self.disk_free_mb: float | None = None  # as it was when status.json was written last
         self._folder = folder
         self._thread = thread
-        self._failed: set[str] = set()
+        self._failed: set[str] = set()  # files of which it was said
         self._content: dict[str, Any] = {"format": FORMAT, "session": session, **identity()}
         self._waits = False  # status.json is to be written, and is not yet
         self.enter("starting")
@@ -131,10 +131,6 @@ class Status:
                 log.warning(
                     "%s cannot be written (%s): training goes on, it is tried again", name, reason
                 )
-        else:
-            if name in self._failed and name == STATUS:
-                self._failed.discard(name)
-                log.info("%s is written again", name)
 
 
 def identity() -> dict[str, Any]:
