@@ -45,6 +45,11 @@ def _text(name: str, value: Any) -> str:
             raise ConfigError(
                 f"{name} is {shown(value)}, expected values that JSON has: {error}."
             ) from error
+    if name == "env":
+        raise ConfigError(
+            f"env is {shown(value)}, expected its id: workers make environments of their own. "
+            'Register it in a module, and give env="<module>:<id>" (docs/your_own.md).'
+        )
     raise ConfigError(
         f"{name} is {shown(value)}, expected text, a number, True or False, a path, or a list or "
         "mapping of these."

@@ -177,8 +177,6 @@ def _films_of(folder: SequenceFolder) -> Iterator[Markup]:
 
 def _again(folder: SequenceFolder, place: Path) -> Iterator[Markup]:
     """Yield the commands that made the sequence, continue it, and compare it."""
-    command = ["python", "multi_train.py", f"--sequence={folder.name}"]
-    command += ["--", *folder.arguments] if folder.arguments else []
     resume = shlex.join(["python", "multi_train.py", f"--resume={place}"])
     compare = shlex.join([*COMPARE, f"--sequence_folder={place}"])
-    yield code([shlex.join(command), f"{resume}   # what is not done yet", compare])
+    yield code([folder.command, f"{resume}   # what is not done yet", compare])

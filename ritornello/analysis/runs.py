@@ -13,7 +13,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -257,11 +256,8 @@ def of_sequence(sequence: SequenceFolder, state: RunState) -> Iterator[Run]:
         return
     # The game is told apart by env: a grid over games must not make a group of each.
     label = re.sub(r" ?\benv=\S+", "", state.group).strip() or sequence.name
-    command = ["python", "multi_train.py", f"--sequence={sequence.name}"]
-    if sequence.arguments:
-        command += ["--", *sequence.arguments]
     finished = state.status == "done"
-    yield from _of_folders(folders, label, finished, shlex.join(command))
+    yield from _of_folders(folders, label, finished, sequence.command)
 
 
 def _of_folders(

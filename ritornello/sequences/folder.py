@@ -18,6 +18,7 @@ Next to read: runner.py.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -35,7 +36,15 @@ from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.metrics.run_files import last_record
 from ritornello.sequences.checks import keepable
 from ritornello.sequences.forms import Form, Name, checked
-from ritornello.sequences.plan import MAX_RUNS, AtOnce, Plan, PlannedRun, is_test, source_of
+from ritornello.sequences.plan import (
+    MAX_RUNS,
+    AtOnce,
+    Plan,
+    PlannedRun,
+    is_test,
+    shipped_plans,
+    source_of,
+)
 
 STATE_FILE = "sequence.json"
 LOCK_FILE, RUN_LOCK_FILE = "sequence.lock", "run.lock"
@@ -118,6 +127,13 @@ class SequenceFolder:
         folder = cls(Path(path), saved.name, saved.runs, saved.arguments, saved.at_once)
         folder._check_order()
         return folder
+
+    @property
+    def command(self) -> str:
+        """The command line that began it; a sequence that is not shipped is a file of its name."""
+        source = self.name if self.name in shipped_plans() else f"{self.name}.yaml"
+        extra = ["--", *self.arguments] if self.arguments else []
+        return shlex.join(["python", "multi_train.py", f"--sequence={source}", *extra])
 
     def _check_order(self) -> None:
         """Raise ConfigError unless names are unique and each run starts from an earlier one."""

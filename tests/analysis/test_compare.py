@@ -110,7 +110,7 @@ def test_the_files_make_the_same_table_as_the_runs(two_games, tmp_path, capsys):
     # elite 1: 21 and 22 points at 1000 steps, mean 21.5; (21.5 + 20.7) / 35.3 = 119.5 %.
     assert "| elite 1 | 2 | 21.5 (21.0 to 22.0) | 119.5 (118.1 to 121.0) % |" in first
     assert "Human-normalised, over games" in first
-    assert first.count("`python multi_train.py --sequence=mine -- --lr=0.1`") == 1
+    assert first.count("`python multi_train.py --sequence=mine.yaml -- --lr=0.1`") == 1
 
 
 @pytest.mark.process

@@ -194,7 +194,7 @@ def test_the_page_of_a_sequence_has_the_tables_of_the_comparison(
             assert cell in page.text
     for said in (
         *("2/2", "100.0 %", "008_run_seed2"),
-        "python multi_train.py --sequence=mine -- --lr=0.1",
+        "python multi_train.py --sequence=mine.yaml -- --lr=0.1",
         f"python multi_train.py --resume={folder}",
         f"python -m ritornello.analysis compare --sequence_folder={folder}",
     ):

@@ -72,7 +72,7 @@ def test_a_sequence_gives_its_groups_as_labels_over_games(tmp_path):
     runs, _ = find_runs([str(folder)])
     assert labels(runs) == ["elite 1 use_kl_mask=true", "elite 1"] * 2
     assert all(run.about.finished for run in runs), "the sequence says so, not the run's summary"
-    assert runs[0].about.command == "python multi_train.py --sequence=mine -- --lr=0.1"
+    assert runs[0].about.command == "python multi_train.py --sequence=mine.yaml -- --lr=0.1"
 
 
 def test_a_run_that_was_resumed_names_its_first_command_and_the_later_ones(tmp_path):
