@@ -192,7 +192,7 @@ def family_of(env: str, env_kwargs: str = "") -> str:
     try:
         first = next(game for game in games if not is_atari(game))
         # Its spaces say it. `prepare` tries it out, and tells what is wrong beside what else is.
-        return "image" if gym_spec(first, env_kwargs, is_tried=False).shows_images else "vector"
+        return "image" if gym_spec(first, env_kwargs).shows_images else "vector"
     except ConfigError:
         return "vector"
 

@@ -1,6 +1,6 @@
 """The rules of Atari preprocessing, one small wrapper each, innermost first.
 
-    the game -> FireAtStart -> WaitAtStart -> LimitFrames -> RepeatAction -> FlagLostLives -> Resize
+    the game -> FireAtStart -> WaitAtStart -> TimeLimit -> RepeatAction -> FlagLostLives -> resized
 
 The conventions are those of Mnih et al., "Human-level control through deep reinforcement learning"
 (Nature 518, 2015), section Methods, with the details on which papers are silent (which frame is
@@ -20,6 +20,8 @@ import ale_py
 import cv2
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.wrappers import TimeLimit, TransformAction, TransformObservation
 
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_of
@@ -44,7 +46,7 @@ def make_atari_env(config: EnvConfig, render_mode: str | None = None) -> Env:
         obs_type="grayscale" if config.grayscale else "rgb",
         repeat_action_probability=config.sticky_action_probability,
         full_action_space=config.full_action_space,
-        max_num_frames_per_episode=None,  # LimitFrames does it, counting from the agent's start
+        max_num_frames_per_episode=None,  # TimeLimit does it, counting from the agent's start
         render_mode=render_mode,
         disable_env_checker=True,
     )
@@ -52,11 +54,24 @@ def make_atari_env(config: EnvConfig, render_mode: str | None = None) -> Env:
         env = FireAtStart(env)
     if config.noop_max > 1 and "NOOP" in action_meanings(env):
         env = WaitAtStart(env, config.noop_max)
-    env = LimitFrames(env, config.max_episode_frames)
+    env = TimeLimit(env, config.max_episode_frames)  # here a step is a frame
     env = RepeatAction(env, config.action_repeat)
     if config.episodic_life:
         env = FlagLostLives(env)
-    return Resize(env, config.height, config.width)
+    channels = 1 if config.grayscale else 3
+    space = Box(0, 255, (channels, config.height, config.width), np.uint8)
+    size = (config.width, config.height)  # the order of OpenCV
+    return TransformObservation(env, lambda picture: resized(picture, size), space)
+
+
+def resized(picture: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Return a picture, 210 x 160 pixels in most games, as a frame `(C, height, width)` uint8.
+
+    Methods, "Preprocessing": luminance at 84 x 84, by averaging areas. The luminance is the
+    emulator's own.
+    """
+    small = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
+    return small[None] if small.ndim == 2 else small.transpose(2, 0, 1)
 
 
 def action_meanings(env: Env) -> list[str]:
@@ -65,21 +80,12 @@ def action_meanings(env: Env) -> list[str]:
     return meanings
 
 
-class RenumberActions(gymnasium.ActionWrapper):
-    """Let the agent use numbers of its own for some of the game's actions.
+def with_renumbered_actions(env: Env, numbers: Sequence[int]) -> Env:
+    """Return a game that does its action `numbers[n]` when the agent asks for `n`.
 
     Where one agent plays several games, a number must mean the same direction in all of them.
     """
-
-    def __init__(self, env: Env, numbers: Sequence[int]) -> None:
-        """Do the game's action `numbers[n]` when the agent asks for `n`."""
-        super().__init__(env)
-        self._numbers = [int(number) for number in numbers]
-        self.action_space = gymnasium.spaces.Discrete(len(self._numbers))
-
-    def action(self, action: int) -> int:
-        """Return the number of an action in the game."""
-        return self._numbers[action]
+    return TransformAction(env, lambda action: numbers[action], Discrete(len(numbers)))
 
 
 class FireAtStart(gymnasium.Wrapper):
@@ -122,32 +128,6 @@ class WaitAtStart(gymnasium.Wrapper):
             if terminated or truncated:
                 frame, info = self.env.reset(options=options)
         return frame, info
-
-
-class LimitFrames(gymnasium.Wrapper):
-    """Truncate a game after a number of frames, counted from where the agent took over.
-
-    A game cut by time has not ended by its rules: `truncated`, never `terminated`. If both happen
-    in one frame, the rules win.
-    """
-
-    def __init__(self, env: Env, max_frames: int) -> None:
-        """Allow `max_frames` frames per game."""
-        super().__init__(env)
-        self._max_frames = max_frames
-        self._frames = 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        """Start the game and the count."""
-        self._frames = 0
-        return self.env.reset(seed=seed, options=options)
-
-    def step(self, action: int) -> Step:
-        """Play one frame."""
-        frame, reward, terminated, truncated, info = self.env.step(action)
-        self._frames += 1
-        truncated = (truncated or self._frames >= self._max_frames) and not terminated
-        return frame, float(reward), terminated, truncated, info
 
 
 class RepeatAction(gymnasium.Wrapper):
@@ -204,22 +184,3 @@ class FlagLostLives(gymnasium.Wrapper):
         info["life_lost"] = 0 < info["lives"] < self._lives
         self._lives = info["lives"]
         return frame, float(reward), terminated, truncated, info
-
-
-class Resize(gymnasium.ObservationWrapper):
-    """Shrink the picture, 210 x 160 pixels in most games, and put the channel first.
-
-    Methods, "Preprocessing": luminance at 84 x 84. The luminance is the emulator's own.
-    """
-
-    def __init__(self, env: Env, height: int, width: int) -> None:
-        """Show frames `(C, height, width)` uint8; C is 1 for gray, 3 for RGB."""
-        super().__init__(env)
-        channels = 1 if len(env.observation_space.shape or ()) == 2 else 3
-        self._size = (width, height)  # the order of OpenCV
-        self.observation_space = gymnasium.spaces.Box(0, 255, (channels, height, width), np.uint8)
-
-    def observation(self, observation: np.ndarray) -> np.ndarray:
-        """Return the frame, resized by averaging areas."""
-        small = cv2.resize(observation, self._size, interpolation=cv2.INTER_AREA)
-        return small[None] if small.ndim == 2 else small.transpose(2, 0, 1)

@@ -29,7 +29,7 @@ import numpy as np
 from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.kept_settings import settings_kept
 from ritornello.core.spec import EnvSpec
-from ritornello.wrappers.atari import RenumberActions, action_meanings, make_atari_env
+from ritornello.wrappers.atari import action_meanings, make_atari_env, with_renumbered_actions
 from ritornello.wrappers.config import FRAMES_PER_S, EnvConfig
 from ritornello.wrappers.env_ids import (
     ATARI_ENTRY_POINT,
@@ -110,17 +110,12 @@ def make_env_spec(config: EnvConfig) -> EnvSpec:
     return spec
 
 
+@functools.cache
 def _own_spec(config: EnvConfig) -> EnvSpec:
     """Return the spec of one game, with its own actions."""
-    if is_atari(config.env_id):
-        return _atari_spec(config)
-    spec = gym_spec(config.env_id, config.kwargs)
-    return replace(spec, frames_stacked=config.frames_stacked) if spec.shows_images else spec
-
-
-@functools.cache
-def _atari_spec(config: EnvConfig) -> EnvSpec:
-    """Read the spec of a game of Atari off an environment."""
+    if not is_atari(config.env_id):
+        spec = gym_spec(config.env_id, config.kwargs)
+        return replace(spec, frames_stacked=config.frames_stacked) if spec.shows_images else spec
     with _made_for_once(config) as env:
         return EnvSpec(
             env_id=config.env_id,
@@ -133,18 +128,17 @@ def _atari_spec(config: EnvConfig) -> EnvSpec:
 
 
 @functools.cache
-def gym_spec(env_id: str, kwargs: str = "", *, is_tried: bool = True) -> EnvSpec:
+def gym_spec(env_id: str, kwargs: str = "") -> EnvSpec:
     """Read the spec of an environment that is not Atari's off one, made for it and closed again.
 
-    With `is_tried` it also does a step: a mistake is better told before workers are started.
+    It does a step as well: a mistake is better told before workers are started than by them.
 
     Raises:
       ConfigError: if there is none, it raises, or its spaces are not supported.
     """
     with _made_for_once(EnvConfig(env_id, kwargs=kwargs)) as env:
         assert isinstance(env, PlainEnv)
-        if is_tried:
-            _try_out(env)
+        _try_out(env)
         _left_out[env_id, kwargs] = left_out_of(env)
         return env.env_spec
 
@@ -358,7 +352,8 @@ def _env_maker(
         atari_config = as_registered(config)
         if action_numbers is None:
             return lambda: make_atari_env(atari_config, render_mode)
-        return lambda: RenumberActions(make_atari_env(atari_config, render_mode), action_numbers)
+        numbers = list(action_numbers)
+        return lambda: with_renumbered_actions(make_atari_env(atari_config, render_mode), numbers)
     check_trusted_kwargs(config.kwargs)
 
     def make_env() -> gymnasium.Env:

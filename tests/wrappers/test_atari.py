@@ -10,7 +10,6 @@ from gymnasium.spaces import Box, Discrete
 from ritornello.wrappers.atari import (
     FireAtStart,
     FlagLostLives,
-    LimitFrames,
     WaitAtStart,
 )
 
@@ -67,18 +66,6 @@ def test_a_game_that_ends_while_waiting_is_started_again():
     env = WaitAtStart(Game(over_at=3), 30)
     for seed in range(20):
         assert env.reset(seed=seed)[1]["episode_frame_number"] < 3
-
-
-@pytest.mark.parametrize(
-    ("cap", "over_at", "expected"),
-    [(3, 1000, (False, True)), (3, 3, (True, False)), (9, 3, (True, False))],
-)
-def test_the_frame_cap_truncates_unless_the_rules_end_the_game(cap, over_at, expected):
-    env = LimitFrames(Game(over_at), cap)
-    for _ in range(2):  # the count starts anew with each game
-        env.reset()
-        ends = [env.step(NOOP)[2:4] for _ in range(3)]
-        assert ends == [(False, False), (False, False), expected]
 
 
 @pytest.mark.parametrize(
