@@ -110,12 +110,17 @@ def make_env_spec(config: EnvConfig) -> EnvSpec:
     return spec
 
 
-@functools.cache
 def _own_spec(config: EnvConfig) -> EnvSpec:
     """Return the spec of one game, with its own actions."""
-    if not is_atari(config.env_id):
-        spec = gym_spec(config.env_id, config.kwargs)
-        return replace(spec, frames_stacked=config.frames_stacked) if spec.shows_images else spec
+    if is_atari(config.env_id):
+        return _atari_spec(config)
+    spec = gym_spec(config.env_id, config.kwargs)
+    return replace(spec, frames_stacked=config.frames_stacked) if spec.shows_images else spec
+
+
+@functools.cache
+def _atari_spec(config: EnvConfig) -> EnvSpec:
+    """Read the spec of a game of Atari off an environment."""
     with _made_for_once(config) as env:
         return EnvSpec(
             env_id=config.env_id,

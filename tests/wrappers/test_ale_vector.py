@@ -118,20 +118,6 @@ def test_resetting_again_starts_the_same_games_again():
     assert (runs[0][:, 0] != runs[0][:, 1]).any()  # the two environments differ
 
 
-def test_what_a_step_returned_is_not_overwritten_by_the_next():
-    vector = make(num_envs=2)
-    vector.reset()
-    result = vector.step(np.array([1, 1]))
-    kept = [result.stacks.copy(), result.reward.copy(), result.first.copy()]
-    lives = vector._lives.copy()
-    held = vector._lives
-    for _ in range(120):
-        vector.step(np.array([0, 0]))
-    for before, now in zip(kept, [result.stacks, result.reward, result.first], strict=True):
-        np.testing.assert_array_equal(before, now)
-    np.testing.assert_array_equal(lives, held)
-
-
 def test_wrong_actions_are_refused_before_they_reach_the_emulator():
     vector = make(num_envs=2)
     vector.reset()

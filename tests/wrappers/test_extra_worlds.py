@@ -1,8 +1,5 @@
 """MuJoCo, Box2D, MiniGrid and ViZDoom: without their packages, and with them."""
 
-import importlib.util
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -21,7 +18,6 @@ from ritornello.wrappers.plain_env import PlainEnv
 from ritornello.wrappers.registry import gym_spec, make_env_spec, make_env_vector
 from ritornello.wrappers.start_line import describe
 from ritornello.wrappers.world_views import CELL_VALUES, as_shown, left_out_of
-from tests.deadlines import HANGS_S
 
 ROOT = Path(__file__).parents[2]
 BY_NAME = {world.name: world for world in WORLDS}
@@ -70,19 +66,6 @@ def test_a_package_that_cannot_be_imported_is_told_in_one_line(monkeypatch):
     monkeypatch.setattr(extra_worlds, "WORLDS", (broken,))
     with pytest.raises(ConfigError, match=r"package numpy raised ModuleNotFoundError.*imported"):
         find_gym_spec("Broken-v0")
-
-
-def test_nothing_of_them_is_imported_before_it_is_asked_for():
-    packages = [world.package for world in WORLDS]
-    code = (
-        "import sys, ritornello.wrappers.registry\n"
-        "ritornello.wrappers.env_ids.check_env_id('CartPole-v1')\n"
-        f"print([name for name in {packages} if name in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S
-    )
-    assert done.stdout.strip() == "[]", done.stderr
 
 
 # --- views, of environments that look like theirs ------------------------------------------------
@@ -325,8 +308,3 @@ def test_mujoco_warns_in_the_log_and_leaves_no_file(tmp_path, monkeypatch, capfd
     assert not list(tmp_path.iterdir())
     assert "settotalmass" not in capfd.readouterr().err
     assert sum("settotalmass" in record.message for record in caplog.records) == 1
-
-
-@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
-def test_whether_a_package_is_installed_is_seen_without_importing_it(world):
-    assert is_installed(world) == (importlib.util.find_spec(world.package) is not None)

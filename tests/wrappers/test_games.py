@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.spec import game_name
 from ritornello.wrappers.env_ids import check_env_id
 from ritornello.wrappers.games import GAME_SETS, expand_games
-from tests.deadlines import HANGS_S
 
 SIX = ["AirRaid", "Carnival", "DemonAttack", "NameThisGame", "Pong", "SpaceInvaders"]
 
@@ -44,29 +39,3 @@ def test_empty_names_are_refused(text):
 def test_a_game_named_twice_is_refused_with_what_to_do():
     with pytest.raises(ConfigError, match=r"names PongNoFrameskip-v4 more than once.*--env_shares"):
         expand_games("six,PongNoFrameskip-v4")
-
-
-@pytest.mark.parametrize(
-    ("env_id", "name"),
-    [
-        ("PongNoFrameskip-v4", "Pong"),
-        ("ALE/SpaceInvaders-v5", "SpaceInvaders"),
-        ("CartPole-v1", "CartPole"),
-        ("tests.fakes:tests/Counting-v0", "Counting"),
-        ("tests.fakes:Counting-v12", "Counting"),
-        ("odd", "odd"),
-    ],
-)
-def test_short_names_of_games(env_id, name):
-    assert game_name(env_id) == name
-
-
-@pytest.mark.process
-def test_reading_a_list_of_games_loads_no_emulator():
-    program = (
-        "import sys; from ritornello.wrappers.games import expand_games;"
-        "expand_games('six,CartPole-v1');"
-        "assert not {'gymnasium', 'ale_py'} & set(sys.modules)"
-    )
-    root = Path(__file__).parents[2]
-    subprocess.run([sys.executable, "-c", program], cwd=root, check=True, timeout=HANGS_S)

@@ -81,17 +81,6 @@ def test_numbers_are_cut_at_their_bounds_and_not_otherwise():
     assert actions.parts == (ActionPart(NUMBERS, 2),)
 
 
-def test_the_columns_of_a_row_go_to_the_spaces_in_their_order():
-    space = Dict({"b": Box(-9, 9, (2,)), "a": Tuple((Discrete(4), MultiBinary(2)))})
-    names = list(space.spaces)  # Gymnasium sorts them, or does not: as it has them
-    row = {"b": [0.5, -0.5], "a": [3, 0, 1]}
-    action, actions = taken(space, [number for name in names for number in row[name]])
-    np.testing.assert_array_equal(action["b"], [0.5, -0.5])
-    assert action["a"][0] == 3
-    np.testing.assert_array_equal(action["a"][1], [0, 1])
-    assert (actions.shape, actions.dtype) == ((5,), "float32")
-
-
 @pytest.mark.parametrize(
     ("space", "told"),
     [

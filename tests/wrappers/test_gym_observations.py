@@ -1,7 +1,5 @@
 """Observations of several parts, and of other shapes than a vector or an image."""
 
-import json
-
 import gymnasium
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscr
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.models.parts import PartsTorso
 from ritornello.core.errors import ConfigError, EnvironmentFault
-from ritornello.core.spec import EnvSpec, ObservationPart
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.gym_observations import ObservationCode
 from ritornello.wrappers.registry import make_env_spec, make_env_vector
@@ -110,17 +107,6 @@ def test_images_and_numbers_share_a_frame_from_which_the_model_has_both_again():
             np.testing.assert_array_equal(part[2].numpy(), np.concatenate([older, one]))
 
 
-def test_a_game_is_the_same_whenever_it_is_played_again():
-    rows = []
-    for _ in range(2):
-        vector = make_env_vector(SIGN, 2, [3, 4])
-        rows.append([vector.reset().tobytes()])
-        for action in (0, 1, 1, 0, 0, 1):
-            rows[-1].append(vector.step(np.full(2, action)).stacks.tobytes())
-    assert rows[0] == rows[1]
-    assert len(set(rows[0])) == 7
-
-
 @pytest.mark.parametrize(
     ("observation", "told"),
     [
@@ -165,14 +151,3 @@ def test_vectors_and_images_are_one_array_as_they_are(space):
     assert code.parts == ()
     axes = {3: (2, 0, 1), 2: (0, 1), 1: (0,)}[shown.ndim]
     np.testing.assert_array_equal(code(shown).squeeze(), shown.transpose(axes))
-
-
-def test_the_frozen_lake_shows_its_fields_as_numbers():
-    spec = make_env_spec(EnvConfig("FrozenLake-v1"))
-    assert (spec.frame_shape, spec.frame_dtype) == ((16,), "float32")
-
-
-def test_a_spec_of_parts_survives_json():
-    spec = make_env_spec(SIGN)
-    assert spec.observation_parts[0] == ObservationPart("numbers", (5,), "float32")
-    assert EnvSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec

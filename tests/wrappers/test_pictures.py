@@ -94,13 +94,6 @@ def test_a_film_shows_what_is_drawn(drawn, seen):
     picture = picture_of(drawn)
     assert (picture.shape, picture.dtype) == (SIZE, np.uint8)
     assert (picture == seen).all()
-    with registered(drawing(drawn)) as config:
-        check_rendering(config, "rgb_array")
-        vector = make_env_vector(config, 1, [1], render_mode="rgb_array")
-        vector.reset()
-        assert (vector.render() == seen).all()
-        vector.close()
-        assert "ok     rendering: pictures of 8x6 pixels" in check(OWN).lines
 
 
 NO_PICTURES = [
@@ -118,19 +111,28 @@ NO_PICTURES = [
 
 
 @pytest.mark.parametrize("drawn", NO_PICTURES, ids=range(len(NO_PICTURES)))
-def test_what_cannot_be_a_picture_is_an_error_and_no_film(drawn):
+def test_what_cannot_be_a_picture_is_refused(drawn):
     with pytest.raises(EnvironmentFault, match="expected a picture"):
         picture_of(drawn)
+
+
+@pytest.mark.parametrize("drawn", [np.full(SIZE, 0.5), "a picture"], ids=str)
+def test_a_film_shows_what_is_drawn_or_says_why_it_cannot(drawn):
+    is_picture = not isinstance(drawn, str)
+    refused = [] if is_picture else [ConfigError, EnvironmentFault]
     with registered(drawing(drawn)) as config:
-        with pytest.raises(ConfigError, match="expected a picture.* Leave out --render"):
-            check_rendering(config, "rgb_array")
         vector = make_env_vector(config, 1, [1], render_mode="rgb_array")
         vector.reset()
-        with pytest.raises(EnvironmentFault, match=f"env {OWN}, .*expected a picture"):
-            vector.render()
+        if is_picture:
+            check_rendering(config, "rgb_array")
+            assert (vector.render() == 127).all()
+            assert "ok     rendering: pictures of 8x6 pixels" in check(OWN).lines
+        for error, show in zip(
+            refused, (lambda: check_rendering(config, "rgb_array"), vector.render), strict=False
+        ):
+            with pytest.raises(error, match=f"env {OWN}.*expected a picture"):
+                show()
         vector.close()
-        wrong = [line for line in check(OWN).lines if line.startswith("wrong  rendering")]
-        assert len(wrong) == 1
 
 
 @pytest.mark.parametrize(
@@ -145,10 +147,6 @@ def test_what_cannot_be_a_picture_is_an_error_and_no_film(drawn):
 def test_a_film_runs_as_fast_as_its_environment_says(said, rate):
     with registered(drawing(fps=said)) as config:
         assert steps_per_s(config) == rate
-
-
-def test_a_game_of_atari_is_shown_at_the_rate_of_the_console():
-    assert steps_per_s(EnvConfig("PongNoFrameskip-v4", action_repeat=4)) == 15.0
 
 
 # --- hints about rendering -----------------------------------------------------------------------
@@ -250,9 +248,15 @@ def test_the_channels_are_the_odd_axis_and_a_stack_counts_images(shape, axes):
         assert make_env_spec(config).frame_shape == (count, *others)
         said = f"images of {others[0]}x{others[1]} pixels and {count} channels"
         assert said in describe(config)
+
+
+@pytest.mark.parametrize("shape", [(12, 84, 84), (60, 80, 3), (4, 40, 48, 3)])
+def test_the_checker_says_which_axis_it_takes_for_the_channels(shape):
+    order = "last" if shape[-1] == 3 else "first"
+    with registered(drawing(shape=shape, dtype=np.uint8, high=255)):
         findings = check(OWN)
-        assert not findings.wrongs, findings.lines
-        assert any(said in line for line in findings.lines), findings.lines
+    assert not findings.wrongs, findings.lines
+    assert any(f"(channels {order}" in line for line in findings.lines), findings.lines
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 16, 2), (3, 3, 3, 3), (2, 2, 40, 48, 3), (4, 9, 9, 12)])
@@ -289,8 +293,7 @@ def foreign(name, package="gym"):
 
 
 @pytest.mark.parametrize("part", ["observation_space", "action_space"])
-@pytest.mark.parametrize("name", ["Box", "Discrete", "MultiDiscrete", "Tuple", "Dict", "Text"])
-@pytest.mark.parametrize("package", ["gym", "gym3"])
+@pytest.mark.parametrize(("name", "package"), [("Box", "gym"), ("Dict", "gym3")])
 def test_spaces_of_another_package_are_told_by_its_name(part, name, package):
     kind = type("Old", (drawing(),), {part: foreign(name, package)})
     told = f"{name} is of the package {package}, not of gymnasium: import its spaces from gymnasium"
@@ -310,9 +313,7 @@ CLOCK = 1_764_239_520
     [
         (np.int64, CLOCK, True),
         (np.float64, CLOCK, True),
-        (np.int64, 10**17, True),
         (np.int64, -CLOCK, True),
-        (np.uint32, CLOCK, True),
         (np.int64, 2**24 - 300, False),
         (np.float64, 0.1, False),
         (np.float32, CLOCK, False),  # it has lost them itself
@@ -320,8 +321,7 @@ CLOCK = 1_764_239_520
 )
 @pytest.mark.parametrize("is_nested", [False, True])
 def test_the_checker_notes_clocks_that_float32_stops(dtype, start, is_lost, is_nested):
-    least = 0 if dtype is np.uint32 else -(10**18)
-    box = Box(least, 10**18 if dtype is not np.uint32 else 2**32 - 1, (1,), dtype)
+    box = Box(-(10**18), 10**18, (1,), dtype)
     space = Dict({"clock": box, "lamp": Discrete(2)}) if is_nested else box
 
     class Ticks(drawing()):

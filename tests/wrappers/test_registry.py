@@ -116,29 +116,6 @@ def test_the_spec_of_a_flat_environment_ignores_the_rules_of_atari():
     assert (spec.action_count, spec.action_repeat, spec.is_image) == (2, 1, False)
 
 
-def test_an_environment_of_real_numbers_says_what_its_actions_are():
-    spec = make_env_spec(EnvConfig("Pendulum-v1"))
-    assert spec.actions.describe() == "1 real number"
-    assert (spec.actions.shape, spec.actions.dtype, spec.actions.param_count) == (
-        (1,),
-        "float32",
-        2,
-    )
-
-
-def test_unsupported_spaces_are_refused_and_the_supported_ones_named():
-    class Odd(gymnasium.Env):
-        observation_space = gymnasium.spaces.Text(4)
-        action_space = gymnasium.spaces.Discrete(2)
-
-    gymnasium.register("tests/Odd-v0", entry_point=Odd)
-    try:
-        with pytest.raises(ConfigError, match="not supported.*a Box such as.*Discrete"):
-            make_env_spec(EnvConfig("tests/Odd-v0"))
-    finally:
-        del gymnasium.registry["tests/Odd-v0"]
-
-
 def test_an_environment_that_lacks_a_package_is_refused_with_the_reason():
     def need_something():
         raise gymnasium.error.DependencyNotInstalled("box2d is not installed")
@@ -185,19 +162,6 @@ def test_an_ale_py_built_without_the_vector_environment_is_no_obstacle(monkeypat
     backend = choose_backend(EnvConfig("PongNoFrameskip-v4"))
     assert backend.name == "gymnasium"
     assert "no vector environment" in backend.reason
-
-
-def test_rendering_gives_pictures():
-    config = EnvConfig("PongNoFrameskip-v4")
-    vector = make_env_vector(config, 1, [0], render_mode="rgb_array")
-    vector.reset()
-    assert vector.render().shape == (210, 160, 3)
-    vector.close()
-
-
-def test_there_must_be_one_seed_per_environment():
-    with pytest.raises(ConfigError, match="2 seeds for 3 environments"):
-        make_env_vector(EnvConfig("CartPole-v1"), 3, [1, 2])
 
 
 @pytest.mark.parametrize(

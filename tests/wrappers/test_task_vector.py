@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from ritornello.core.errors import CheckpointError, ConfigError, ShapeError
-from ritornello.wrappers.ale_vector import AleVector
 from ritornello.wrappers.config import EnvConfig
-from ritornello.wrappers.gym_vector import GymVector
 from ritornello.wrappers.registry import make_env_spec, make_env_vector
 from ritornello.wrappers.start_line import describe
 from ritornello.wrappers.task_vector import ALL_ACTIONS, TaskVector
@@ -64,13 +62,6 @@ def test_games_that_show_different_things_are_refused_with_the_difference():
         make_env_spec(games("CartPole-v1", PONG))
     with pytest.raises(ConfigError, match=r"expected the same ones"):  # 2 actions and 3
         make_env_spec(games("CartPole-v1", ONE))
-
-
-def test_a_single_game_is_what_it_was():
-    vector = make_env_vector(games(PONG), 2, [1, 2], tasks=[0, 0])
-    assert isinstance(vector, AleVector)
-    assert vector._numbers is None
-    vector.close()
 
 
 # --- the same actions in every game --------------------------------------------------------------
@@ -141,12 +132,6 @@ def test_every_environment_plays_its_game_with_its_seed(backend):
     vector.close()
 
 
-@pytest.mark.parametrize("tasks", [[0], [0, 2], [-1, 0], [0, 0, 0]])
-def test_there_must_be_one_known_task_per_environment(tasks):
-    with pytest.raises(ConfigError, match="tasks"):
-        make_env_vector(games(PONG, BREAKOUT), 2, [0, 1], tasks=tasks)
-
-
 def test_wrong_actions_are_refused_before_any_game_moves():
     vector = make_env_vector(EnvConfig(BOTH), 2, [0, 1], tasks=[0, 1])
     vector.reset()
@@ -174,15 +159,6 @@ def test_games_go_on_where_they_were_saved():
     for tasks in ((1, 1, 1), (1, 1, 0), (0, 1), (0, 0, 1, 0)):
         with pytest.raises(CheckpointError):
             make(range(len(tasks)), tasks).load_state_dict(state)
-
-
-def test_one_of_several_games_alone_can_be_shown():
-    config = games(PONG, BREAKOUT)
-    vector = make_env_vector(config, 1, [0], tasks=[1], render_mode="rgb_array")
-    assert isinstance(vector, GymVector)
-    vector.reset()
-    assert vector.render().shape == (210, 160, 3)
-    vector.close()
 
 
 def test_several_games_are_described_with_their_actions():

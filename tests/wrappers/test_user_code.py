@@ -1,7 +1,6 @@
 """What the user reads about the code of an environment."""
 
 import threading
-import time
 
 import gymnasium
 import pytest
@@ -43,13 +42,6 @@ def test_an_environment_that_does_not_come_back_is_named_with_its_line(monkeypat
 
 def hangs_until(done):
     assert done.wait(240)
-
-
-def test_one_that_comes_back_is_not_spoken_of_and_leaves_no_thread(capsys):
-    with told_if_slow("MyEnv-v0"):
-        time.sleep(0.01)
-    assert capsys.readouterr().err == ""
-    assert "patience" not in {thread.name for thread in threading.enumerate()}
 
 
 class Sized(Light):
