@@ -11,21 +11,14 @@ from tests.integration.commands import SMALL, only_run, records, run
 RUNS = {
     "everything that may be switched on": (
         *SMALL, "--gradient_metrics=True", "--use_kl_mask=True", "--use_policy_cloning_loss=True",
-        "--use_value_cloning_loss=True", "--evaluate_every_steps=200", "--evaluation_games=1",
-        "--environment_max_steps=20000",
+        "--use_value_cloning_loss=True", "--clip_rewards=True", "--reproducible=True",
+        "--env=tests.fakes:tests/Counting-v0,tests.fakes:tests/Owing-v0",
+        "--evaluate_every_steps=500", "--evaluation_games=1", "--environment_max_steps=2000",
     ),
-    "evaluated by the trainer, with rewards that have a bound": (
-        *SMALL, "--reproducible=True", "--evaluate_every_steps=500", "--evaluation_games=1",
-        "--environment_max_steps=2000", "--clip_rewards=True",
-    ),
-    "impact": (
-        *SMALL, "--algorithm=impact", "--environment_max_steps=2000",
+    "one game by impact, evaluated beside the training": (
+        *SMALL, "--algorithm=impact", "--evaluate_every_steps=200", "--evaluation_games=1",
+        "--environment_max_steps=6000",
         '--replay_parameters=[{"type": "circular", "capacity": 8, "sample_ratio": 1}]',
-    ),
-    "several games": (
-        *SMALL, "--env=tests.fakes:tests/Counting-v0,tests.fakes:tests/Owing-v0",
-        "--reproducible=True", "--evaluate_every_steps=500", "--evaluation_games=1",
-        "--environment_max_steps=2000",
     ),
 }  # fmt: skip
 NEEDS_A_GPU = {name for name in METRICS if name.startswith("system/gpu_")}
