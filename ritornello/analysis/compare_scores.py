@@ -24,15 +24,13 @@ from ritornello.agent.testing.score_table import (
     SHARED_COLUMNS,
 )
 from ritornello.analysis.comparison import markdown_page, over_games
-from ritornello.analysis.figure import LOOKS, legend, plot_seeds, save
+from ritornello.analysis.figure import learning_curves, save
 from ritornello.analysis.options import matching, split_label
-from ritornello.analysis.statistics import FEW, interval, mean_estimate
+from ritornello.analysis.statistics import FEW, mean_estimate
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import read_text, shown_text
-from ritornello.metrics.charts import INK, figure_text, new_figure, style
-
-PANELS_PER_ROW = 3
+from ritornello.metrics.curve import Curve
 
 
 @dataclass(frozen=True)
@@ -54,11 +52,11 @@ class Table:
     source: Path
     per_life: bool  # rows are lives, not games
 
-    def curve(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the agent steps and the mean return of each checkpoint."""
-        steps = [float(checkpoint.model_steps) for checkpoint in self.checkpoints]
-        means = [float(checkpoint.returns.mean()) for checkpoint in self.checkpoints]
-        return np.array(steps), np.array(means)
+    def curve(self) -> Curve:
+        """Return the mean return of each checkpoint over agent steps; it knows no time."""
+        steps = np.array([checkpoint.model_steps for checkpoint in self.checkpoints], np.float64)
+        means = np.array([checkpoint.returns.mean() for checkpoint in self.checkpoints])
+        return Curve(steps, steps, means, None)
 
 
 def read_tables(places: Sequence[str]) -> list[Table]:
@@ -130,35 +128,12 @@ def scores_markdown(tables: Sequence[Table], at_steps: float | None = None) -> s
 
 
 def draw_scores(tables: Sequence[Table], output: Path) -> None:
-    """Draw the mean return of each label over training, a panel per game.
-
-    Several tables of a label are drawn as the seeds they are (`plot_seeds`); a single one with the
-    95 % interval of its mean over games.
-    """
-    envs = sorted({table.env for table in tables})
-    labels = list(dict.fromkeys(table.label for table in tables))
-    columns = min(PANELS_PER_ROW, len(envs))
-    rows = -(-len(envs) // columns)
-    figure = new_figure(max(6.0, 4.2 * columns), 3.2 * rows + 0.4 + 0.2 * len(labels), dpi=120)
-    for number, env in enumerate(envs, start=1):
-        axes = figure.add_subplot(rows, columns, number)
-        for place, label in enumerate(labels):
-            colour, dash = LOOKS[place % len(LOOKS)]
-            members = [table for table in tables if (table.label, table.env) == (label, env)]
-            plot_seeds(axes, [table.curve() for table in members], colour, dash)
-            for checkpoints in [table.checkpoints for table in members if len(members) == 1]:
-                known = [(c.model_steps, interval([c.returns], np.mean)) for c in checkpoints]
-                band = [(steps, *bounds) for steps, bounds in known if bounds is not None]
-                columns_of_band = np.array(band, np.float64).reshape(-1, 3).T
-                axes.fill_between(*columns_of_band, color=colour, alpha=0.15, linewidth=0)
-            if number == 1:
-                text = figure_text(label)
-                axes.plot([], [], color=colour, linestyle=dash, linewidth=2, label=text)
-        style(axes, env, "agent steps", "")
+    """Draw the mean return of each label over training, a panel per game."""
+    games: dict[str, dict[str, list[Curve]]] = {}
+    for table in sorted(tables, key=lambda table: table.env):
+        games.setdefault(table.env, {}).setdefault(table.label, []).append(table.curve())
     unit = "life" if tables[0].per_life else "game"
-    figure.supylabel(f"mean raw return per {unit}", color=INK, fontsize=9)
-    legend(figure)
-    save(figure, output)
+    save(learning_curves(games, f"mean raw return per {unit}", by_time=False), output)
 
 
 def read_table(path: Path, label: str) -> list[Table]:

@@ -84,7 +84,12 @@ def heat_map(
     axes.figure.colorbar(image, ax=axes).ax.tick_params(labelsize=7, colors=INK)
 
 
-def learning_curves(games: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Figure:
+def learning_curves(
+    games: Mapping[str, Mapping[str, Sequence[Curve]]],
+    y_label: str = MEAN_RETURN,
+    *,
+    by_time: bool = True,
+) -> Figure:
     """Return a figure of the interquartile mean of each configuration, and of its seeds.
 
     Every run is drawn to its own end, with a dot there, however much earlier another one ended.
@@ -94,6 +99,8 @@ def learning_curves(games: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Figur
 
     Args:
       games: environment -> label -> one curve per seed.
+      y_label: what the curves are of.
+      by_time: draw them against time, too.
     """
     labels = list(dict.fromkeys(label for groups in games.values() for label in groups))
     looks = {label: LOOKS[n % len(LOOKS)] for n, label in enumerate(labels)}
@@ -105,16 +112,15 @@ def learning_curves(games: Mapping[str, Mapping[str, Sequence[Curve]]]) -> Figur
     columns = max(1, min(LEGEND_COLUMNS, int(WIDTH_INCHES / widest)))
     height = 3.4 * len(games) + 0.25 * -(-len(labels) // columns) + 0.6
     figure = new_figure(WIDTH_INCHES, height, dpi=120 if len(games) == 1 else 90)
-    panels = figure.subplots(len(games), 2, squeeze=False)
-    for (env, groups), (by_steps, by_time) in zip(games.items(), panels, strict=True):
+    panels = figure.subplots(len(games), 1 + by_time, squeeze=False, sharey="row")
+    for (env, groups), line in zip(games.items(), panels, strict=True):
         for label, curves in groups.items():
-            by_minute = [(curve.wall_s / 60, curve.mean_return) for curve in curves]
             by_step = [(curve.agent_steps, curve.mean_return) for curve in curves]
-            plot_seeds(by_steps, by_step, *looks[label], with_seeds=with_seeds)
-            plot_seeds(by_time, by_minute, *looks[label], with_seeds=with_seeds)
-        style(by_steps, env, "agent steps", MEAN_RETURN)
-        style(by_time, env, "minutes", MEAN_RETURN)
-        by_time.sharey(by_steps)
+            by_minute = [(curve.wall_s / 60, curve.mean_return) for curve in curves]
+            for axes, seeds in zip(line, (by_step, by_minute), strict=False):
+                plot_seeds(axes, seeds, *looks[label], with_seeds=with_seeds)
+        for axes, x_label in zip(line, ("agent steps", "minutes"), strict=False):
+            style(axes, env, x_label, y_label)
     for label, (colour, dash) in looks.items():
         panels[0, 0].plot([], [], color=colour, linestyle=dash, linewidth=2, label=texts[label])
     title = None

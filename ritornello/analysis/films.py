@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
-from rich.console import Console
-from rich.progress import track
 
 from ritornello.analysis.options import (
     add,
     agent_parser,
     at_least,
+    progress,
     results_folder,
     say_written,
     until_interrupted,
@@ -164,8 +163,8 @@ class Viewing:
             actions=self.replayed,
         )
         shown = itertools.islice(self._recorded(moments), start, None)
-        console = Console(stderr=True)
-        yield from track(shown, "playing", self.steps, console=console, transient=True)
+        with progress() as bars:
+            yield from bars.track(shown, self.steps, description="playing")
 
     def _recorded(self, moments: Iterator[Moment]) -> Iterator[Moment]:
         for moment in moments:

@@ -159,11 +159,6 @@ def probability_of_improvement(
       first: one list of scores per game, one score per run; raw scores serve as well as normalised.
       second: the same of the other configuration, in the same order of games.
     """
-    if len(first) != len(second) or not first or not all([*map(len, first), *map(len, second)]):
-        raise ValueError(
-            f"expected scores of the same games, at least one in each, got {len(first)} and "
-            f"{len(second)} lists, some of them perhaps empty."
-        )
     found = _estimate([*first, *second], _share_of_pairs)
     fewest = min(sum(map(len, side)) for side in (first, second))
     return Estimate(found.value) if fewest < FEW else found
@@ -179,25 +174,17 @@ def profile(strata: Sequence[Sequence[float]], levels: np.ndarray) -> Profile:
       strata: one list of scores per game, on one scale; at least one score in each.
       levels: `[L]` float64, scores.
     """
-    rows = [(scores[:, None] > levels).astype(np.float64) for scores in _checked(strata)]
+    rows = [(np.array(scores)[:, None] > levels).astype(np.float64) for scores in strata]
     share = _mean_of_means(*rows, axis=0)
     bounds = interval(rows, _mean_of_means)
     low, high = (None, None) if bounds is None else map(np.asarray, bounds)
     return Profile(levels, share, low, high)
 
 
-def _checked(strata: Sequence[Sequence[float]]) -> list[np.ndarray]:
-    """Return the scores as arrays; a score that is no number would make every answer none."""
-    arrays = [np.asarray(numbers, np.float64) for numbers in strata]
-    if not all(np.isfinite(numbers).all() for numbers in arrays):
-        raise ValueError("expected finite scores, got NaN or infinity among them.")
-    return arrays
-
-
 def _estimate(strata: Sequence[Sequence[float]], statistic: Statistic) -> Estimate:
-    arrays = _checked(strata)
-    value = float(statistic(*arrays, axis=0))
+    arrays = [np.asarray(numbers, np.float64) for numbers in strata]
     bounds = interval(arrays, statistic)
+    value = float(statistic(*arrays, axis=0))
     if bounds is not None:
         return Estimate(value, float(bounds[0]), float(bounds[1]))
     is_shown = len(arrays) == 1 and len(arrays[0]) > 1

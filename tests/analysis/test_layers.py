@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import math
 
 import numpy as np
 import pytest
@@ -84,16 +83,6 @@ def test_it_is_the_formula_of_the_paper():
     paper = covariance / ((x_centred.T @ x_centred).norm() * (y_centred.T @ y_centred).norm())
     assert 0.2 < paper < 0.9
     assert cka(x, y) == pytest.approx(float(paper), rel=1e-5)
-
-
-def test_rotations_scale_and_shift_do_not_matter_but_other_maps_do():
-    x = draw(60, 8)
-    rotation, _ = torch.linalg.qr(draw(8, 8, seed=3))
-    assert cka(x, 5 * x @ rotation + 3) == pytest.approx(1, abs=1e-5)
-    stretch = torch.diag(torch.tensor([10.0, 1, 1, 1, 1, 1, 1, 0.1]))
-    assert cka(x, x @ stretch) < 0.7
-    assert cka(draw(2000, 8, seed=4), draw(2000, 8, seed=5)) < 0.05
-    assert math.isnan(cka(x, torch.ones(60, 3)))
 
 
 def test_each_game_is_seen_through_its_own_statistics():

@@ -9,11 +9,9 @@ from torch import Tensor
 from ritornello.agent.models.base import ActorCritic, Inputs
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.models.torsos import PixelConv2d
-from ritornello.analysis.playing import load_agent, play
 from ritornello.analysis.saliency import Grid, Perturbation
 from ritornello.core.errors import ConfigError
 from ritornello.core.spec import CHOICE, ActionPart, ActionSpec, EnvSpec
-from tests.house import ROOT
 from tests.reference.saliency_loops import saliency_loops
 
 TWO_ACTIONS = ActionSpec((ActionPart(CHOICE, 2),))
@@ -106,50 +104,3 @@ def test_masks_are_as_described() -> None:
     point[row, column] = 1
     blurred = ndimage.gaussian_filter(point, 5.0)
     np.testing.assert_allclose(masks[7, 11], blurred / blurred.max(), atol=5e-4)
-
-
-CELL = 4
-
-
-# Between the walls and the paddles of an 84x84 frame of Pong.
-FIELD = (slice(16, 74), slice(14, 68))
-
-
-def ball_of(frame: np.ndarray) -> tuple[int, int] | None:
-    """Return the centre of what differs from the background of the field."""
-    field = frame[FIELD].astype(int)
-    rows, columns = np.nonzero(abs(field - np.median(field)) > 20)
-    if not 1 <= len(rows) <= 12:
-        return None
-    return int(rows.mean()) + FIELD[0].start, int(columns.mean()) + FIELD[1].start
-
-
-def test_the_shipped_agent_watches_the_ball_and_follows_it_when_it_is_moved() -> None:
-    agent = load_agent(str(ROOT / "models" / "pong"))
-    grid = Grid(84, 84, 3.0, 4)
-    perturbation = Perturbation(agent.model, grid, blend="average")
-    in_field = np.ix_(
-        (grid.rows >= FIELD[0].start) & (grid.rows < FIELD[0].stop),
-        (grid.columns >= FIELD[1].start) & (grid.columns < FIELD[1].stop),
-    )
-    near: list[bool] = []
-    for number, moment in enumerate(play(agent, seed=0, steps=120)):
-        step = moment.step
-        frames = step.inputs.obs[0].numpy()
-        ball = ball_of(frames[-1])
-        if number % 4 or ball is None or not all(ball_of(frame) for frame in frames):
-            continue
-        for shift in (0, 12 if ball[0] < 45 else -12):
-            moved = frames.copy()
-            field = moved[:, FIELD[0], FIELD[1]]
-            field[:] = np.roll(field, shift, axis=1)  # nothing but the ball is in the field
-            inputs = step.inputs._replace(obs=torch.from_numpy(moved)[None])
-            heads, _ = agent.model(inputs, step.state)
-            maps = perturbation.maps(inputs, step.state, heads)["policy"][in_field]
-            row, column = np.unravel_index(maps.argmax(), maps.shape)
-            found = (grid.rows[in_field[0].ravel()][row], grid.columns[in_field[1].ravel()][column])
-            newest = ball_of(moved[-1])
-            assert newest is not None
-            near.append(max(abs(found[0] - newest[0]), abs(found[1] - newest[1])) <= 9)
-    assert len(near) >= 10
-    assert np.mean(near) > 0.8, near
