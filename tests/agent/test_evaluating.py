@@ -378,7 +378,7 @@ def follow(tmp_path, monkeypatch):
 
 
 @pytest.mark.process
-def test_it_is_asked_only_while_it_rests(follow):
+def test_it_is_asked_only_while_it_rests(follow, caplog):
     followed = follow()
     followed.trouble("is slow")
     for _ in range(4):
@@ -387,6 +387,8 @@ def test_it_is_asked_only_while_it_rests(follow):
     assert (row.part, row.life) == ("evaluation", 0)
     followed.trouble("")
     followed.until(lambda: followed.played() == [1, 4])  # what fell due meanwhile is one
+    (said,) = [line for line in caplog.messages if "evaluate_every_steps" in line]
+    assert "takes longer" in said
     followed.made.request()  # these weights have played
     for _ in range(20):
         followed.made.look()
@@ -456,6 +458,7 @@ def test_one_that_hangs_is_ended(follow, caplog):
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_after_failures_in_a_row_it_is_switched_off_and_training_goes_on(follow, caplog):
     followed = follow()
     followed.trouble("fails")
