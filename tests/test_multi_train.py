@@ -124,42 +124,21 @@ def test_a_plan_expands_to_seeds_then_points_of_the_grid_then_runs() -> None:
     assert all(run.flags["seed"] == run.seed for run in plan.runs)
 
 
+FIRST = {"name": "first"}
 ON_FROM_A = {"op_mode": "train_w_load", "load_model_url": {"run": "a"}}
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ([], "here: "),
         ({"bse": {}}, "unknown key bse; did you mean base"),
-        ({"seeds": 3}, "seeds is 3"),
         ({"seeds": [True]}, r"seeds\[0\] is True"),
-        ({"runs": [{"flags": {}}]}, r"runs\[0\].name"),
         ({"runs": [{"name": "a", "flag": {}}]}, r"unknown key runs\[0\].flag"),
         ({"runs": [{"name": "a"}, {"name": "a"}]}, "two groups named 'a'"),
-        ({"grid": {"lr": 0.1}}, "grid.lr is 0.1"),
         ({"base": {"seed": 1}}, "list them under seeds"),
-        ({"runs": [{"name": "b", "flags": {"load_model_url": {"run": "a"}}}]}, "no earlier run"),
         ({"runs": [{"name": "b", "flags": {"load_model_url": {"rum": "a"}}}]}, "a path or {run"),
-        (
-            {
-                "runs": [
-                    {"name": "later", "flags": {"load_model_url": {"run": "firts"}}},
-                    {"name": "first"},
-                ]
-            },
-            "'later' starts from 'firts', but no earlier run .*earlier: none",
-        ),
-        (
-            {
-                "runs": [
-                    {"name": "first"},
-                    {"name": "b", "flags": {"load_model_url": {"run": "fist"}}},
-                ]
-            },
-            "did you mean first",
-        ),
-        ({"test": [1]}, "test is"),
+        ({"runs": [FIRST, {"name": "b", "flags": {"load_model_url": {"run": "fist"}}}]}, "n first"),
+        ({"runs": [{"name": "b", "flags": ON_FROM_A}, {"name": "a"}]}, "'b' starts from 'a', but"),
         (
             {"runs": [{"name": "a"}, {"name": "b", "flags": ON_FROM_A}]},
             "'b' goes on from 'a'.*expected save_replay: true there, or load_replay: false in 'b'",
@@ -171,20 +150,15 @@ def test_a_malformed_plan_is_refused_by_the_key_that_is_wrong(data: object, mess
         parse_plan(data, default_name="p", where="here")
 
 
-@pytest.mark.parametrize(
-    ("of_a", "of_b"),
-    [
+def test_a_run_may_go_on_without_the_replay_of_another_or_with_a_saved_one() -> None:
+    for of_a, of_b in (
         ({"save_replay": True}, ON_FROM_A),
         ({"reproducible": True}, ON_FROM_A),
         ({}, {**ON_FROM_A, "load_replay": False}),
         ({}, {"load_model_url": {"run": "a"}}),  # the weights alone
-    ],
-)
-def test_a_run_may_go_on_without_the_replay_of_another_or_with_a_saved_one(
-    of_a: dict[str, object], of_b: dict[str, object]
-) -> None:
-    data = {"runs": [{"name": "a", "flags": of_a}, {"name": "b", "flags": of_b}]}
-    assert len(parse_plan(data, default_name="p", where="here").runs) == 2
+    ):
+        data = {"runs": [{"name": "a", "flags": of_a}, {"name": "b", "flags": of_b}]}
+        assert len(parse_plan(data, default_name="p", where="here").runs) == 2
 
 
 @pytest.mark.parametrize("name", sorted(shipped_plans()))
@@ -338,33 +312,9 @@ def test_an_interrupt_stops_the_sequence_and_resume_goes_on_with_the_checkpoint(
 
 
 @pytest.mark.process
-def test_a_second_interrupt_kills_at_once(
-    tmp_path: Path, fake_main: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_main.write_text(
-        "import pathlib, signal, sys\n"
-        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-        "(given,) = [a for a in sys.argv if a.startswith('--results_dir=')]\n"
-        "(pathlib.Path(given.partition('=')[2]) / 'ready').write_text('')\n"
-        "signal.sigwait([signal.SIGUSR1])\n"
-    )
-    folder, interrupts = begin(tmp_path, "Deaf-v0", "Ok-v0"), Interrupts()
-    now = time.monotonic
-
-    def interrupt(run: RunState, seconds: float) -> None:
-        if list(folder.path.glob("*/ready")) and not interrupts.at_once:
-            interrupts.note(signal.SIGINT)
-            monkeypatch.setattr("time.monotonic", lambda: now() + 2.0)
-            interrupts.note(signal.SIGTERM)
-
-    run_sequence(folder, interrupts, interrupt)
-    assert statuses(folder) == ["stopped", "waiting"]
-    assert folder.runs[0].exit_code == -signal.SIGKILL
-
-
-@pytest.mark.process
+@pytest.mark.parametrize("by_second_interrupt", [False, True])
 def test_a_run_that_ignores_the_interrupt_is_killed_with_its_children(
-    tmp_path: Path, fake_main: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fake_main: Path, monkeypatch: pytest.MonkeyPatch, by_second_interrupt: bool
 ) -> None:
     fake_main.write_text(
         "import os, pathlib, signal, sys\n"
@@ -377,8 +327,9 @@ def test_a_run_that_ignores_the_interrupt_is_killed_with_its_children(
         "    (run / 'ready').write_text(str(child))\n"
         "os.read(read_end, 1)\n"  # for ever: this process holds the other end itself
     )
-    monkeypatch.setattr(runner, "GRACE_S", 0.1)
+    monkeypatch.setattr(runner, "GRACE_S", 1e6 if by_second_interrupt else 0.1)
     folder = begin(tmp_path, "Deaf-v0")
+    now = time.monotonic
     interrupts = Interrupts()
     grandchildren: list[int] = []
 
@@ -387,6 +338,9 @@ def test_a_run_that_ignores_the_interrupt_is_killed_with_its_children(
             if not interrupts.stop and path.read_text():
                 grandchildren.append(int(path.read_text()))
                 interrupts.note(signal.SIGINT)
+                if by_second_interrupt:
+                    monkeypatch.setattr("time.monotonic", lambda: now() + 2.0)
+                    interrupts.note(signal.SIGTERM)
 
     run_sequence(folder, interrupts, interrupt_once_ready)
     assert statuses(folder) == ["stopped"]
@@ -395,11 +349,6 @@ def test_a_run_that_ignores_the_interrupt_is_killed_with_its_children(
     stat = Path(f"/proc/{grandchild}/stat")
     if stat.exists():  # an orphan that init has not collected yet
         assert stat.read_text().split()[2] == "Z"
-
-
-def test_a_folder_without_a_sequence_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="not the folder of a sequence"):
-        SequenceFolder.open(tmp_path)
 
 
 # --- results -----------------------------------------------------------------------------------
@@ -454,24 +403,15 @@ def test_the_program_runs_resumes_and_reports(
     assert multi_train.main([f"--report={made}"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("env", "nearest"),
-    [
-        ("CartPol-v1", "CartPole-v1"),
-        ("PongNoFrameskip-v4,BreakoutNoFrameskp-v4", "BreakoutNoFrameskip-v4"),
-        ("Pong-v4", "PongNoFrameskip-v4"),
-    ],
-)
 def test_a_misspelt_environment_is_found_before_the_first_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], env: str, nearest: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = tmp_path / "mine.yaml"
-    plan.write_text(f"grid: {{env: [CartPole-v1, '{env}']}}\n")
+    plan.write_text("grid: {env: [CartPole-v1, 'PongNoFrameskip-v4,BreakoutNoFrameskp-v4']}\n")
     assert multi_train.main([f"--sequence={plan}", "--dry_run"]) == 2
     error = capsys.readouterr().err
-    assert env.split(",")[-1] in error
-    assert nearest in error
-    assert "(in " in error
+    for said in ("BreakoutNoFrameskp-v4", "BreakoutNoFrameskip-v4", "(in "):
+        assert said in error
 
 
 class Gone(io.StringIO):
@@ -571,9 +511,10 @@ STARTS_ENDED = "interrupted; --resume goes on with a sequence that was begun"
     ],
 )
 def test_flags_of_main_go_to_every_run_wherever_they_are(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert multi_train.main(arguments) == 0
+    assert multi_train.main([f"--results_dir={tmp_path / 'out'}", *arguments]) == 0
+    assert not (tmp_path / "out").exists()
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("     --")]
     assert lines
     assert all(
@@ -581,49 +522,31 @@ def test_flags_of_main_go_to_every_run_wherever_they_are(
     )
 
 
-GRID = "grid: {lr: [0.0007, 0.0002]}"
-RUNS = "runs: [{name: a}, {name: b, flags: {batch_size: 4}}]"
-START = "runs: [{name: a}]\ntest: {test_episode_count: 1}"
+DIFFER = [
+    ("grid: {lr: [0.0007]}", "--lr=0.003"),
+    ("runs: [{name: a}, {name: b, flags: {batch_size: 4}}]", "--batch_size=8"),
+    ("runs: [{name: a}]\ntest: {test_episode_count: 1}", "--load_model_url=models/pong"),
+    ("seeds: [1, 2]", "--seed=3"),
+]
+ALIKE = [
+    ("base: {lr: 0.1}\nseeds: [1, 2]", "--lr=0.003"),
+    ("runs: [{name: a, flags: {lr: 0.1}}, {name: b, flags: {lr: 0.1}}]", "--lr=0.003"),
+    ("seeds: [1]", "--seed=3"),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "typed"),
-    [
-        (GRID, "--lr=0.003"),
-        ("grid: {lr: [0.0007]}", "--lr=0.003"),
-        (RUNS, "--batch_size=8"),
-        (START, "--load_model_url=models/pong"),
-        ("seeds: [1, 2]", "--seed=3"),
-    ],
-)
-def test_a_flag_in_which_the_runs_differ_cannot_be_typed(
+@pytest.mark.parametrize(("text", "typed"), [*DIFFER, *ALIKE])
+def test_only_a_flag_that_all_runs_have_alike_can_be_typed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, typed: str
 ) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(text)
-    assert multi_train.main([f"--sequence={file}", "--dry_run", typed]) == 2
-    (error,) = capsys.readouterr().err.splitlines()
-    name = typed[2:].partition("=")[0]
-    assert f"--{name}=" in error
-    assert f"told from each other by their {name}: leave it out" in error
-    assert str(file) in error
-
-
-@pytest.mark.parametrize(
-    ("text", "typed"),
-    [
-        ("base: {lr: 0.1}\nseeds: [1, 2]", "--lr=0.003"),
-        ("runs: [{name: a, flags: {lr: 0.1}}, {name: b, flags: {lr: 0.1}}]", "--lr=0.003"),
-        (START, "--environment_max_steps=9"),
-        ("seeds: [1]", "--seed=3"),
-    ],
-)
-def test_a_flag_that_all_runs_have_alike_can_be_typed(
-    tmp_path: Path, text: str, typed: str
-) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text(text)
-    assert multi_train.main([f"--sequence={file}", "--dry_run", typed]) == 0
+    is_refused = (text, typed) in DIFFER
+    assert multi_train.main([f"--sequence={file}", "--dry_run", typed]) == (2 if is_refused else 0)
+    if is_refused:
+        (error,) = capsys.readouterr().err.splitlines()
+        name = typed[2:].partition("=")[0]
+        assert f"{file} are told from each other by their {name}: leave it out" in error
 
 
 def test_the_folder_of_a_sequence_is_ours_and_a_run_s_name_and_flags_file_are_refused(
@@ -639,12 +562,9 @@ def test_the_folder_of_a_sequence_is_ours_and_a_run_s_name_and_flags_file_are_re
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
-        (["--lrr=3"], "unknown option --lrr; did you mean --lr?"),
         (["--lrr", "3"], "unknown option --lrr; did you mean --lr?"),
         (["--", "--lrr=3"], "unknown option --lrr; did you mean --lr?"),
-        (["--at_onec=2"], "unknown option --at_onec; did you mean --at_once?"),
         (["--at-onec=2"], "unknown option --at_onec; did you mean --at_once?"),
-        (["--xyzzy=2"], "unknown option --xyzzy (--help=all lists all)"),
     ],
 )
 def test_a_misspelt_flag_is_told_with_the_nearest_one(
@@ -654,12 +574,3 @@ def test_a_misspelt_flag_is_told_with_the_nearest_one(
     error = capsys.readouterr().err
     assert error.startswith(f"multi_train.py: {told}")
     assert len(error.splitlines()) == 1
-
-
-def test_a_dry_run_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--sequence=compare_replay", "--dry_run", f"--results_dir={tmp_path / 'out'}"]
-    assert multi_train.main([*arguments, "--", "--lr=0.1"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.count("seed") >= 21
-    assert "--lr=0.1" in shown
-    assert not (tmp_path / "out").exists()
