@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import re
+import sys
 from dataclasses import replace
 from inspect import Parameter, signature
 from typing import Any
@@ -51,6 +52,9 @@ def find_gym_spec(env_id: str) -> GymSpec:
     except gymnasium.error.Error as error:
         near = _nearest_ids(name)
         hint = f"Did you mean {' or '.join(near)}?" if near else f"Gymnasium says: {error}"
+        if colon:  # another module may have been found than the user's
+            place = getattr(sys.modules.get(module_name), "__file__", None)
+            hint += f" Module {module_name} is {shown_text(str(place))}: it registers no such id."
         raise ConfigError(
             f"env is {shown(env_id)}, expected the id of a registered environment such as "
             f"PongNoFrameskip-v4, ALE/Pong-v5 or CartPole-v1. {hint}"

@@ -3,7 +3,8 @@
 An environment may show a dict or a tuple of images, vectors, choices and switches. Its leaves are
 taken apart here:
 
-* images (uint8 of three axes, or gray ones of two; floats of three axes) stay images `[C, H, W]`;
+* images (uint8 of three axes, or gray ones of two; floats of three axes; stacks of these) stay
+  images `[C, H, W]`;
 * everything else becomes numbers: boxes of any other shape are flattened, a choice among n is n
   numbers of which one is 1, and switches are 0 or 1. All of them together are one vector.
 

@@ -16,6 +16,7 @@ from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.plain_data import shown
 
 MOST_CHANNELS = 4  # that an image has by itself: RGB and transparency
+NEARLY_BLACK = 2  # of 255
 LEAST_RATIO = 4  # by which height and width exceed a number of channels that says nothing itself
 SMALLEST_PICTURE = 2  # pixels; the codec of films wants even sizes
 
@@ -24,9 +25,8 @@ def is_image_space(space: Any) -> bool:
     """Whether observations are images: of three axes, gray ones of two, or a stack of images."""
     if not isinstance(space, Box):
         return False
-    if space.dtype != np.uint8:
-        return len(space.shape) == 3
-    return len(space.shape) in (2, 3) or _is_stack(space.shape)
+    is_gray = len(space.shape) == 2 and space.dtype == np.uint8
+    return is_gray or len(space.shape) == 3 or _is_stack(space.shape)
 
 
 def _is_stack(shape: tuple[int, ...]) -> bool:
@@ -97,8 +97,9 @@ def picture_of(value: Any) -> np.ndarray:
             return picture
         least, most = picture.min(), picture.max()
         if 0 <= least <= most <= 255:  # nor is NaN
-            is_share = picture.dtype.kind in "bf" and most <= 1
-            return (picture * 255 if is_share else picture).astype(np.uint8)
+            # Interpolated pictures have a little more than 1 here and there.
+            is_share = picture.dtype.kind in "bf" and most < NEARLY_BLACK
+            return (np.minimum(picture, 1) * 255 if is_share else picture).astype(np.uint8)
     shape = f" of shape {value.shape} and {value.dtype}" if isinstance(value, np.ndarray) else ""
     raise EnvironmentFault(
         f"render() returns {shown(value)}{shape}, expected a picture [H, W, 3] of numbers from 0 "

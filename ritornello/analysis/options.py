@@ -139,8 +139,12 @@ def results_folder(folder: Path) -> Path:
 
 
 def matching(pattern: str) -> list[Path]:
-    """Return the paths that a pattern means; one that exists as it was given is taken as it is."""
-    return [Path(pattern)] if os.path.lexists(pattern) else sorted(map(Path, glob(pattern)))
+    """Return the paths that a pattern means; what exists of it is taken as it is."""
+    path = Path(pattern)
+    there = next(place for place in (path, *path.parents) if os.path.lexists(place))
+    if there == path:
+        return [path]
+    return sorted(there / found for found in glob(str(path.relative_to(there)), root_dir=there))
 
 
 def split_label(place: str, is_there: Callable[[str], object] = matching) -> tuple[str | None, str]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ritornello.analysis.configuration import NOT_CONFIGURATION
+from ritornello.analysis.options import matching
 from ritornello.analysis.runs import MAX_ROWS, find_runs, thinned, write_csv
 from ritornello.core.errors import ConfigError
 from ritornello.flags.group import is_of_this_command
@@ -262,3 +263,13 @@ def test_what_lies_among_runs_and_is_none_is_passed_over(tmp_path):
     for name in ("itself", "pipe.csv", "latin.csv"):
         with pytest.raises(ConfigError, match="holds no run"):
             find_runs([str(results / name)])
+
+
+@pytest.mark.parametrize("folder", ["b[1]", "b*", "b?", "[a-c]1"])
+def test_a_folder_that_exists_is_no_pattern_wherever_it_stands(tmp_path, folder):
+    for each in ("b1", folder):
+        (tmp_path / each / "run").mkdir(parents=True)
+    assert matching(str(tmp_path / folder)) == [tmp_path / folder]
+    assert matching(str(tmp_path / folder / "r*")) == [tmp_path / folder / "run"]
+    assert tmp_path / "b1" in matching(str(tmp_path / "b1*"))
+    assert matching(str(tmp_path / "none" / "*")) == []

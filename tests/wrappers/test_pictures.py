@@ -83,6 +83,7 @@ SIZE = (8, 6, 3)
         (np.full(SIZE, 127.0), 127),
         (np.full(SIZE, 0.5), 127),
         (np.full(SIZE, 0.5, np.float16), 127),
+        (np.full(SIZE, 1.001), 255),
         (np.zeros(SIZE), 0),
         (np.ones(SIZE, bool), 255),
         (np.full((8, 6), 0.5, np.float32), 127),
@@ -242,6 +243,7 @@ def test_mujoco_draws_without_a_display_unless_told_how(
 def test_the_channels_are_the_odd_axis_and_a_stack_counts_images(shape, axes):
     assert channel_axes(shape) == axes
     assert is_image_space(Box(0, 255, shape, np.uint8))
+    assert is_image_space(Box(0, 1, shape, np.float32)) == (len(shape) > 2)
     others = tuple(side for axis, side in enumerate(shape) if axis not in axes)
     count = int(np.prod([shape[axis] for axis in axes]))
     with registered(drawing(shape=shape, dtype=np.uint8, high=255)) as config:
@@ -262,6 +264,7 @@ def test_the_checker_says_which_axis_it_takes_for_the_channels(shape):
 @pytest.mark.parametrize("shape", [(16, 16, 16, 2), (3, 3, 3, 3), (2, 2, 40, 48, 3), (4, 9, 9, 12)])
 def test_volumes_are_no_stacks_of_images(shape):
     assert not is_image_space(Box(0, 255, shape, np.uint8))
+    assert not is_image_space(Box(0, 1, shape, np.float32))
     with registered(drawing(shape=shape, dtype=np.uint8, high=255)) as config:
         assert make_env_spec(config).frame_shape == (int(np.prod(shape)),)
 

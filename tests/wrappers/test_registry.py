@@ -51,6 +51,15 @@ def test_an_unknown_id_is_refused_with_the_nearest_ones(env_id, near):
     assert not is_atari(env_id)
 
 
+def test_a_module_that_registers_no_such_id_is_named_with_its_place(tmp_path, monkeypatch):
+    (tmp_path / "queue.py").touch()  # Python has one, which was imported before
+    monkeypatch.syspath_prepend(tmp_path)
+    trust_modules_of("queue:Mine-v0")
+    place = re.escape(str(sys.modules["queue"].__file__))
+    with pytest.raises(ConfigError, match=f"Module queue is {place}: it registers no such id"):
+        check_env_id("queue:Mine-v0")
+
+
 def test_what_is_installed_is_suggested_first_and_what_cannot_be_made_never(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", None)  # as where it is not installed
     for env_id in ("CartPol-v1", "CartPole"):
