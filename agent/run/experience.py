@@ -18,7 +18,7 @@ from torch import Tensor
 from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.serial_pool import SerialPool
-from ritornello.agent.pools.worker_pool import UnrollBlock, WorkerPool
+from ritornello.agent.pools.worker_pool import WorkerPool
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.saved_state import StateError, item, items, restoring, within
@@ -45,9 +45,6 @@ class WorkerReport:
 
     stats: WorkerStats
     episodes: tuple[EpisodeEnd, ...]  # games that ended
-    worker_id: int | None = None  # of the worker that sent it; None: that is not known
-    unrolls: int = 0
-    version: int = 0  # of the newest weights that acted in it
 
 
 class Experience:
@@ -129,15 +126,6 @@ class Experience:
     def discard(self, ids: Sequence[int]) -> None:
         """Drop items that nothing can be learned from, so that they are not drawn again."""
         self.replay.discard(ids)
-
-    def hear(self, block: UnrollBlock) -> None:
-        """Keep what came with a block, which is still valid, for `reports`."""
-        version = self._feed.schema.view(block.records, "version").max(initial=0)
-        self._heard.append(
-            WorkerReport(
-                block.stats, block.episodes, block.worker_id, len(block.records), int(version)
-            )
-        )
 
     def adapt(self, values: Mapping[str, float]) -> None:
         """Take the values of a whole record, and set what follows from them; here nothing."""
@@ -224,7 +212,7 @@ class Serial(Experience):
             return batch
         if not self._waiting:
             for block in self._pool.poll(0.0):
-                self.hear(block)
+                self._heard.append(WorkerReport(block.stats, block.episodes))
                 self._waiting.extend(block.records)
         if self.replay.insert(self._waiting[0], self.moment.update, 0.0):
             self._waiting.popleft()

@@ -1,6 +1,6 @@
 """Records of a training: what workers told, what the machine did, and what is wrong with it.
 
-    WorkerReport ── book ──► Tally, WorkerTable, Sink (games)
+    WorkerReport ── book ──► Tally, Sink (games)
                            │
     Hardware, values ── write ──► Record ──► Sink, Diagnosis, Status
 
@@ -14,10 +14,8 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ritornello.agent.assembly import buffer_configs
 from ritornello.agent.pools.worker_pool import HasProcesses, ProcessRow
 from ritornello.agent.run.experience import WorkerReport
 from ritornello.agent.run.memory import CapacityWatch, unrolls_when_full
@@ -54,11 +52,8 @@ class Recorder:
         earlier = read_records(run.folder.path)
         self.findings: list[Finding] = [f for r in earlier for f in self._diagnosis.add(r)]
         self._hardware = Hardware(earlier)
-        self._workers = WorkerTable()
         unrolls, nbytes = unrolls_when_full(run.blueprint), run.blueprint.schema.nbytes
         self._capacity = CapacityWatch(unrolls, nbytes, run.flags)
-        configs = buffer_configs(run.flags, run.blueprint.env_spec)
-        self._kinds = [str(config.type) for config in configs]
         self._began = run.tally.counters()  # of this session
         self._speed = Speed(self._began)
         self._shown_s = -math.inf
@@ -72,7 +67,6 @@ class Recorder:
         """Book what all workers have told since the last call."""
         for report in reports:
             self._run.tally.book_block(report.stats)
-            self._workers.book(report)
             for episode in report.episodes:
                 self._sink.episode(episode, self._run.tally.book_game(episode))
 
@@ -86,7 +80,8 @@ class Recorder:
         more = run.experience.stats()
         self._capacity.look(more)
         rows = self._processes()
-        more |= self._hardware.read(run.tally.agent_steps, self._workers.parts(rows))
+        parts = {row.pid: row.part for row in rows if row.pid is not None}
+        more |= self._hardware.read(run.tally.agent_steps, {os.getpid(): "learner"} | parts)
         if run.status.disk_free_mb is not None:
             more["system/disk_free_mb"] = run.status.disk_free_mb
         if self._evaluating is not None:
@@ -132,8 +127,11 @@ class Recorder:
                 "steps_per_second": _rounded(self._speed.steps_per_s),
                 "seconds_left": _rounded(self._seconds_left(record)),
                 "games": record.episodes,
-                **self._workers.show(rows, run.learner.version),
-                "buffers": self._buffers(),
+                **_shown(rows),
+                "buffers": [
+                    {"name": buffer.name, "items": len(buffer), "capacity": buffer.capacity}
+                    for buffer in run.experience.replay.buffers
+                ],
                 "hardware": machine,
                 "findings": len(self.findings),
             }
@@ -147,79 +145,24 @@ class Recorder:
             limits.append(max(0.0, flags.training_seconds - ran_s))
         return min((limit for limit in limits if limit is not None), default=None)
 
-    def _buffers(self) -> list[dict[str, Any]]:
-        games = self._run.blueprint.env_spec.tasks
-        return [
-            {
-                "name": buffer.name,
-                "kind": kind,
-                "task": None if buffer.task is None else games[buffer.task],
-                "items": len(buffer),
-                "capacity": buffer.capacity,
-            }
-            for buffer, kind in zip(self._run.experience.replay.buffers, self._kinds, strict=True)
-        ]
 
-
-@dataclass
-class _Book:
-    """What has come from one worker in this session."""
-
-    agent_steps: int = 0
-    unrolls: int = 0
-    version: int = 0  # of the newest weights that it has acted with
-
-
-class WorkerTable:
-    """What is known of each process. Belongs to the main thread."""
-
-    def __init__(self) -> None:
-        """Know of no process yet."""
-        self._books: dict[int, _Book] = {}
-
-    def book(self, report: WorkerReport) -> None:
-        """Book what came with one block of unrolls."""
-        if report.worker_id is None:
-            return
-        book = self._books.setdefault(report.worker_id, _Book())
-        book.agent_steps += report.stats.steps
-        book.unrolls += report.unrolls
-        book.version = max(book.version, report.version)
-
-    def parts(self, rows: list[ProcessRow]) -> dict[int, str]:
-        """Return process id -> part of the run ("learner", "workers", "server")."""
-        return {os.getpid(): "learner"} | {row.pid: row.part for row in rows if row.pid is not None}
-
-    def show(self, rows: list[ProcessRow], version: int) -> dict[str, Any]:
-        """Return the parts "workers", "server" and "evaluation" of status.json.
-
-        Args:
-          rows: the processes as the pool sees them; without any, workers take turns in this one.
-          version: number of updates of the newest weights.
-        """
-        workers: list[dict[str, Any]] = []
-        others: dict[str, dict[str, Any] | None] = {"server": None, "evaluation": None}
-        if not any(row.part == "workers" for row in rows):
-            doing = "taking turns with the learner"
-            here = [
-                ProcessRow("workers", n, 0, os.getpid(), doing, 0.0, 0) for n in sorted(self._books)
-            ]
-            rows = [*rows, *here]
-        for row in rows:
-            shown = {
-                "number": row.number,
-                "life": row.life,
-                "pid": row.pid,
-                "doing": row.doing,
-                "silent_s": round(row.silent_s, 1),
-            }
-            if row.part in others:
-                others[row.part] = shown
-                continue
-            book = self._books.get(row.number, _Book())
-            shown |= {"agent_steps": book.agent_steps, "unrolls": book.unrolls}
-            workers.append({**shown, "lag": version - book.version if book.unrolls else None})
-        return {"workers": workers, **others}
+def _shown(rows: Sequence[ProcessRow]) -> dict[str, Any]:
+    """Return the parts "workers", "server" and "evaluation" of status.json."""
+    shown: dict[str, Any] = {"workers": [], "server": None, "evaluation": None}
+    for row in rows:
+        facts = {
+            "number": row.number,
+            "life": row.life,
+            "pid": row.pid,
+            "doing": row.doing,
+            "silent_s": round(row.silent_s, 1),
+            "unrolls": row.unrolls,
+        }
+        if row.part == "workers":
+            shown["workers"].append(facts)
+        else:
+            shown[row.part] = facts
+    return shown
 
 
 def _rounded(value: float | None) -> float | None:

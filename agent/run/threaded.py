@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.worker_pool import UnrollBlock, WorkerPool
-from ritornello.agent.run.experience import Experience
+from ritornello.agent.run.experience import Experience, WorkerReport
 from ritornello.core.errors import Closed
 from ritornello.core.project import PACKAGE
 from ritornello.replay.cache import BatchCache, next_depth
@@ -144,7 +144,7 @@ class Threaded(Experience):
             self.replay.close()  # wakes who waits for what will not come any more
 
     def _take_in(self, block: UnrollBlock) -> None:
-        self.hear(block)
+        self._heard.append(WorkerReport(block.stats, block.episodes))
         for record in block.records:
             while not self.replay.insert(record, self.moment.update, POLL_S):
                 if self._stop.is_set():

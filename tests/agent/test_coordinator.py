@@ -65,9 +65,7 @@ def test_every_learner_hears_the_same_news_in_the_same_order():
         coordinator.begin(make_learner(), KIND)
         own = rank_of(coordinator)
         reports = [
-            WorkerReport(
-                WorkerStats(steps=10 + own, total_s=own), (game(own), game(float("inf"))), 7
-            ),
+            WorkerReport(WorkerStats(steps=10 + own, total_s=own), (game(own), game(float("inf")))),
             WorkerReport(WorkerStats(steps=5), ()),
         ]
         return coordinator.synchronise(reports, True, nothing), coordinator.synchronise(
@@ -80,7 +78,6 @@ def test_every_learner_hears_the_same_news_in_the_same_order():
     assert games == [episode for report in second.reports for episode in report.episodes]
     for synchronised, own in ((first, 0), (second, 1)):
         assert synchronised.reports[0].stats == WorkerStats(steps=10 + own, total_s=own)
-        assert synchronised.reports[0].worker_id == 7
         assert sum(report.stats.steps for report in synchronised.reports) == 31
         steps_first = [bool(report.episodes) for report in synchronised.reports]
         assert steps_first == sorted(steps_first), "steps are booked before the first game"

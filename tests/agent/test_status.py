@@ -14,8 +14,7 @@ import pytest
 
 from ritornello.agent.pools.worker_pool import ProcessRow
 from ritornello.agent.run import recorder
-from ritornello.agent.run.experience import WorkerReport
-from ritornello.agent.run.recorder import Recorder, WorkerTable
+from ritornello.agent.run.recorder import Recorder
 from ritornello.agent.run.status import EVALUATION_COLUMNS, FORMAT, Status
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.run_folder import RunFolder
@@ -24,8 +23,7 @@ from ritornello.metrics.output_thread import OutputThread
 from ritornello.metrics.record import Record, check_declared
 from ritornello.metrics.rewind import Point, rewind
 from ritornello.metrics.sinks import Tee
-from ritornello.transport.channel import WorkerStats
-from tests.agent.runs import BOTH_GAMES, make_blueprint
+from tests.agent.runs import make_blueprint
 from tests.agent.test_trainer import EveryRecord, Noted, in_turn
 from tests.deadlines import HANGS_S
 
@@ -73,25 +71,15 @@ def test_a_run_says_how_it_is_with_each_record(tmp_path, thread):
     assert (now["agent_steps"], now["updates"]) == (summary.agent_steps, summary.updates)
     assert (now["target_steps"], now["games"]) == (300, summary.episodes)
     assert now["steps_per_second"] > 0
-    assert (now["seconds_left"], now["findings"], now["server"]) == (0, 0, None)
-    (worker,) = now["workers"]
-    assert (worker["agent_steps"], worker["pid"]) == (summary.agent_steps, os.getpid())
-    assert worker["lag"] >= 0
+    assert (now["seconds_left"], now["findings"], now["workers"]) == (0, 0, [])
     queue, standard = now["buffers"]
-    assert (queue["kind"], queue["capacity"], queue["task"]) == ("queue", 4, None)
+    assert (queue["name"], queue["capacity"]) == ("queue", 4)
     assert standard["items"] == 40
     assert now["hardware"]["system/memory_mb"] > 1
     for name in now["hardware"]:
         check_declared(name)
     assert any("system/disk_free_mb" in record.values for record in records)
     assert list(dict.fromkeys(states)) == ["filling", "training", "saving"]
-
-
-def test_of_several_games_each_has_its_parts_of_the_buffers(tmp_path, thread):
-    folder = RunFolder.create(tmp_path, "Test-v0")
-    trained(folder, thread, env=BOTH_GAMES, envs_per_worker=4)
-    tasks = {buffer["task"] for buffer in said(folder.path)["buffers"]}
-    assert tasks - {None} == set(BOTH_GAMES.split(","))  # one queue is for all
 
 
 def test_findings_are_a_line_each_and_counted(tmp_path, thread, monkeypatch):
@@ -133,28 +121,20 @@ def test_a_pause_changes_neither_the_speed_nor_the_time_left(tmp_path, monkeypat
     assert [now["seconds_left"] for now in told] == [7195.0, 7190.0, 7185.0, 7180.0]
 
 
-def test_each_process_is_shown_with_what_came_from_it():
+def test_each_process_is_shown() -> None:
     rows = [
         ProcessRow("server", 0, 0, 11, "answering questions", 0.04, 0),
         ProcessRow("workers", 0, 2, 12, "stepping environments", 1.26, 6),
         ProcessRow("workers", 1, 0, None, "not there", 0.0, 0),
     ]
-    table = WorkerTable()
-    for version in (7, 5):
-        table.book(WorkerReport(WorkerStats(steps=20), (), worker_id=0, unrolls=4, version=version))
-    shown = table.show(rows, 10)
-    assert shown["workers"] == [
-        {
-            "number": 0, "life": 2, "pid": 12, "doing": "stepping environments", "silent_s": 1.3,
-            "agent_steps": 40, "unrolls": 8, "lag": 3,
-        },
-        {
-            "number": 1, "life": 0, "pid": None, "doing": "not there", "silent_s": 0.0,
-            "agent_steps": 0, "unrolls": 0, "lag": None,
-        },
-    ]  # fmt: skip
+    shown = recorder._shown(rows)
+    assert shown["workers"][0] == {
+        "number": 0, "life": 2, "pid": 12, "doing": "stepping environments", "silent_s": 1.3,
+        "unrolls": 6,
+    }  # fmt: skip
+    assert [worker["number"] for worker in shown["workers"]] == [0, 1]
     assert shown["server"]["doing"] == "answering questions"
-    assert table.parts(rows) == {os.getpid(): "learner", 11: "server", 12: "workers"}
+    assert shown["evaluation"] is None
 
 
 def test_evaluations_are_rows_under_one_heading_also_after_a_resume(tmp_path, thread):

@@ -45,7 +45,7 @@ export function buffersOf(about) {
       of("mean_age_updates") !== undefined ? `mean age ${short(of("mean_age_updates"))} updates` : "",
       of("kl_behaviour_target") !== undefined ? `distance from the policy ${short(of("kl_behaviour_target"))} nats` : "",
     ].filter(Boolean).join(" · ");
-    return el("li", {}, el("p", {}, el("strong", {}, String(buffer.name)), el("span.muted", {}, buffer.kind ? ` ${buffer.kind}` : "")),
+    return el("li", {}, el("p", {}, el("strong", {}, String(buffer.name))),
       bar(fill, `${buffer.name} is ${percent(fill)} full`), el("p.muted.small", {}, facts));
   }))];
 }
@@ -54,10 +54,10 @@ export function workersOf(about) {
   const workers = Array.isArray(about.status.workers) ? about.status.workers.filter((each) => each && typeof each === "object") : [];
   if (!workers.length) return null;
   const facts = [...workers, ...(about.status.server ? [{ ...about.status.server, number: "server" }] : [])];
-  return [table("Workers", ["worker", "does", "silent", "steps", "lag", "life", "process"], facts.map((worker) => [
+  return [table("Workers", ["worker", "does", "silent", "unrolls", "life", "process"], facts.map((worker) => [
     String(worker.number), worker.doing === undefined ? "–" : String(worker.doing),
-    Number.isFinite(worker.silent_s) ? duration(worker.silent_s) : "–", short(worker.agent_steps), short(worker.lag), short(worker.life),
-    worker.pid === undefined ? "–" : String(worker.pid)]), [2, 3, 4, 5, 6])];
+    Number.isFinite(worker.silent_s) ? duration(worker.silent_s) : "–", short(worker.unrolls), short(worker.life),
+    worker.pid === undefined ? "–" : String(worker.pid)]), [2, 3, 4, 5])];
 }
 
 export function hardwareOf(about) {
