@@ -20,7 +20,7 @@ import argparse
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ from ritornello.agent.stored.hub import Repository, push
 from ritornello.agent.stored.model_file import FACTS, FLAGS_OF_THE_MACHINE, WEIGHTS, save_model
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.evaluation import FILMS
-from ritornello.agent.testing.model_card import CARD, FILM, Tested, model_card, read_test
-from ritornello.agent.testing.score_table import TEST_FACTS, report_stem
+from ritornello.agent.testing.model_card import CARD, FILM, model_card, read_test
+from ritornello.agent.testing.score_table import Report, report_stem, test_facts
 from ritornello.core.atomic_file import atomic_path, write_text
 from ritornello.core.command_line import add_switch, printable, reader_may_leave, tell, with_home
 from ritornello.core.errors import ConfigError, PlatformError
@@ -78,7 +78,7 @@ def training_facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "training_s": round(tally["wall_s"], 1),
         "mean_return": sum(window) / len(window) if window else None,
         "mean_return_games": len(window),
-        "test": {name: tested[0].report.get(name) for name in TEST_FACTS} if tested else None,
+        "test": test_facts(next(iter(tested.values()))) if tested else None,
         "run": run.resolve().name if run else None,
         "checkpoint": checkpoint.path.name,
         "commit": session.get("source", {}).get("commit"),
@@ -107,7 +107,7 @@ def write_card(url: str, output: Path, facts: Mapping[str, Any], repository: str
         output.resolve().name,
         facts,
         flags,
-        scores=[score for test in tested for score in test.scores],
+        tested=[report for reports in tested.values() for report in reports],
         command=_command(checkpoint),
         film_of=film_of,
         repository=repository,
@@ -205,26 +205,24 @@ def _home(checkpoint: Checkpoint) -> Path:
     return run_of(checkpoint.path) or checkpoint.path.parent
 
 
-def _tests_of(checkpoint: Checkpoint) -> list[Tested]:
+def _tests_of(checkpoint: Checkpoint) -> dict[Path, list[Report]]:
     """Return the tests of these very weights in the agent's own games; sampled actions first."""
     env_id = checkpoint.state["env_spec"]["env_id"]
-    stems = [
-        report_stem(checkpoint.path.stem, [env_id], policy) for policy in ("sampled", "greedy")
-    ]
-    found = [read_test(_home(checkpoint) / f"{stem}.json") for stem in stems]
-    # A resumed run can reach the same update again with other weights.
-    return [
-        test
-        for test in found
-        if test is not None and test.report.get("agent_steps") == checkpoint.agent_steps
-    ]
+    found = {}
+    for policy in ("sampled", "greedy"):
+        file = _home(checkpoint) / f"{report_stem(checkpoint.path.stem, [env_id], policy)}.json"
+        reports = read_test(file)
+        # A resumed run can reach the same update again with other weights.
+        if reports and reports[0].agent_steps == checkpoint.agent_steps:
+            found[file] = reports
+    return found
 
 
-def _film(folder: Path, tested: Sequence[Tested]) -> tuple[Path | None, str]:
+def _film(folder: Path, tested: Iterable[Path]) -> tuple[Path | None, str]:
     """Return a film of the agent and whose it is: of a test of these weights, or the newest one."""
-    for test in tested:
-        if is_regular(test.file.with_suffix(".mp4")):
-            return test.file.with_suffix(".mp4"), "A game of the test"
+    for report in tested:
+        if is_regular(report.with_suffix(".mp4")):
+            return report.with_suffix(".mp4"), "A game of the test"
     for path in sorted((folder / FILMS).glob("[!.]*.mp4"), reverse=True):
         if is_regular(path):
             return path, "A game of an evaluation during the training"

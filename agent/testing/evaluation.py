@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -27,12 +27,12 @@ from ritornello.agent.assembly import Blueprint, build_model, model_of_shapes
 from ritornello.agent.stored.best_evaluated import keep
 from ritornello.agent.testing.player import game_config
 from ritornello.agent.testing.score_table import (
-    TEST_FACTS,
     Game,
     Report,
     mean_human_normalised,
     policy_name,
     summarise,
+    test_facts,
 )
 from ritornello.agent.testing.whole_games import film_game, play_games
 from ritornello.core.errors import ConfigError, PlatformError
@@ -204,16 +204,12 @@ class Evaluation:
 
     def _keep(self, order: Order, reports: list[Report], scores: dict[str, float]) -> str:
         """Write the model folder of the best model; return what went wrong, "" if nothing."""
-        test = {name: asdict(reports[0])[name] for name in TEST_FACTS}
-        if len(reports) > 1:
-            test = {"policy": "sampled", "episodes": sum(r.episodes for r in reports)}
-            test["human_normalised"] = mean_human_normalised(reports)
         facts = {
             **order.facts,
             "env_spec": self._blueprint.env_spec.to_dict(),
             "agent_steps": order.agent_steps,
             "updates": order.updates,
-            "test": test,
+            "test": test_facts(reports),
         }
         weights, flags = self._trained.state_dict(), self._blueprint.flags.to_json()
         try:

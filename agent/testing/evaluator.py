@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -87,68 +87,81 @@ def evaluate(
     show = _while_somebody_reads(show)
     checkpoint.check_spec(blueprint.env_spec)
     _check_can_be_written(output)
-    steps = checkpoint.agent_steps
-    show(f"{as_typed(checkpoint.path)}: {steps:,} agent steps")
+    show(f"{as_typed(checkpoint.path)}: {checkpoint.agent_steps:,} agent steps")
     envs = envs or blueprint.env_spec.tasks
     unusual = _not_its_own(blueprint, checkpoint, envs)
     stem = report_stem(checkpoint.path.stem, envs, policy_name(flags.greedy), unusual)
     model = _acting_model(blueprint, checkpoint)
-    played: dict[str, list[Game]] = {}
-    asked = len(set(envs)) * flags.test_episode_count
-    fault: PlatformError | None = None
-    ending = ""
-    try:
-        for env in envs:
-            show(describe(game_config(blueprint, env)))
-            games = played.setdefault(env, [])
-
-            def finished(game: Game, games: list[Game] = games) -> None:
-                games.append(game)
-                show(
-                    f"game {len(games)}/{flags.test_episode_count}: return {game.return_raw:g}, "
-                    f"{game.length_steps} steps, {game.length_frames} frames"
-                )
-
-            show(f"playing {env}")
-            if flags.render and len(played) == 1:
-                play_shown(blueprint, model, env, output / f"{stem}.mp4", finished, show)
-            play_games(blueprint, model, env, flags.test_episode_count, games, finished, show)
-    except (KeyboardInterrupt, EnvironmentFault, OSError) as error:
-        count = sum(map(len, played.values()))
-        if not count:
-            raise
-        if isinstance(error, EnvironmentFault):
-            fault = error
-        elif isinstance(error, OSError):
-            fault = UnfinishedError(f"the test could not go on: {error}")
-        ending = (
-            f"{'ended' if fault else 'interrupted'} after {count} of {asked} games; short games "
-            "are over first, so these say less than all would"
-        )
-    played = {env: games for env, games in played.items() if games}
+    games: dict[str, list[Game]] = {env: [] for env in envs}
+    error = _play_all(blueprint, model, games, output / f"{stem}.mp4", show)
+    played = {env: of_env for env, of_env in games.items() if of_env}
+    if error is not None and not played:
+        raise error
     reports = [
         replace(
-            summarise(games, env, str(checkpoint.path), steps, flags.greedy),
+            summarise(of_env, env, str(checkpoint.path), checkpoint.agent_steps, flags.greedy),
             rules=describe(game_config(blueprint, env)),
             asked=flags.test_episode_count,
         )
-        for env, games in played.items()
+        for env, of_env in played.items()
     ]
-    count = sum(map(len, played.values()))
+    asked, count = len(games) * flags.test_episode_count, sum(map(len, played.values()))
     name = stem if count >= asked else f"{stem}_{count}games"
-    written = f"written: {as_typed(output / name)}.csv and .json"
+    fault, written = _fault(error), f"written: {as_typed(output / name)}.csv and .json"
     try:
         # First of all: a terminal that is frozen may take no line any more.
         _write(output / name, played, _whole_report(envs, asked, reports))
-    except OSError as error:
-        written = ""
-        text = f"the games are over, but could not be written to {output}: {error}"
-        fault = UnfinishedError(f"{fault} Besides, {text}" if fault else text)
+    except OSError as refused:
+        text = f"the games are over, but could not be written to {output}: {refused}"
+        fault, written = UnfinishedError(f"{fault} Besides, {text}" if fault else text), ""
+    ending = ""
+    if error is not None:
+        how = "ended" if fault else "interrupted"
+        ending = (
+            f"{how} after {count} of {asked} games; short games are over first, so these say less "
+            "than all would"
+        )
     with contextlib.suppress(KeyboardInterrupt):  # who waits no longer for the lines has the games
         _show_reports(ending, reports, written, show)
     if fault is not None:
         raise fault
     return reports
+
+
+def _play_all(
+    blueprint: Blueprint,
+    model: ActorCritic,
+    games: Mapping[str, list[Game]],
+    video: Path,
+    show: Callable[[str], None],
+) -> KeyboardInterrupt | EnvironmentFault | OSError | None:
+    """Play the games of each env into its list; return what ended them too early, if anything."""
+    flags = blueprint.flags
+    try:
+        for env, of_env in games.items():
+
+            def finished(game: Game, of_env: list[Game] = of_env) -> None:
+                of_env.append(game)
+                show(
+                    f"game {len(of_env)}/{flags.test_episode_count}: return {game.return_raw:g}, "
+                    f"{game.length_steps} steps, {game.length_frames} frames"
+                )
+
+            show(describe(game_config(blueprint, env)))
+            show(f"playing {env}")
+            if flags.render and not any(games.values()):
+                play_shown(blueprint, model, env, video, finished, show)
+            play_games(blueprint, model, env, flags.test_episode_count, of_env, finished, show)
+    except (KeyboardInterrupt, EnvironmentFault, OSError) as error:
+        return error
+    return None
+
+
+def _fault(error: BaseException | None) -> PlatformError | None:
+    """Return what a test that ended so is to raise; None if it was whole, or the user's wish."""
+    if isinstance(error, OSError):
+        return UnfinishedError(f"the test could not go on: {error}")
+    return error if isinstance(error, PlatformError) else None
 
 
 def _show_reports(

@@ -6,18 +6,16 @@ a run, which may be a stranger's: texts are shown so that they stay texts.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
-from ritornello.agent.testing.score_table import MAX_BYTES
+from ritornello.agent.testing.score_table import Report
 from ritornello.core.errors import ConfigError
 from ritornello.core.markdown import plain, table
 from ritornello.core.plain_data import parse_json, read_text, shown_text
@@ -27,75 +25,32 @@ CARD, FILM = "README.md", "replay.mp4"  # the names under which hubs look for th
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 MAX_FLAGS = 20_000  # characters
+_REPORTS = TypeAdapter(list[Report])
 
 
-@dataclass(frozen=True)
-class Score:
-    """What whole games of one env gave."""
-
-    env: str
-    policy: str
-    returns: tuple[float, ...]  # raw, one per game
-    distinct_games: int
-    human_normalised: float | None = None
-    rules: str = ""  # by which the games were played, in words; "" if that is not known
-
-    @property
-    def mean(self) -> float:
-        """Mean raw return."""
-        return float(np.mean(self.returns))
-
-    def interval(self) -> tuple[float, float]:
-        """Return the percentile bootstrap interval of the mean, the same each time."""
-        values = np.array(self.returns)
-        draws = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
-        tails = 50 * (1 - CONFIDENCE)
-        low, high = np.percentile(values[draws].mean(axis=1), [tails, 100 - tails])
-        return float(low), float(high)
-
-
-@dataclass(frozen=True)
-class Tested:
-    """A test of a checkpoint."""
-
-    file: Path  # of the report
-    report: dict[str, Any]
-    scores: list[Score]  # of each of its games
-
-
-def read_test(file: Path) -> Tested | None:
-    """Return a test from its JSON and the CSV beside it; None if there is none that is sound."""
+def read_test(file: Path) -> list[Report]:
+    """Return the reports of a test, one for each game; [] if there is none that is sound."""
     try:
-        report = parse_json(read_text(file, "the report"), str(file))
-        text = read_text(file.with_suffix(".csv"), "the games", MAX_BYTES)
-        rows = [(row["env"], float(row["return_raw"])) for row in csv.DictReader(io.StringIO(text))]
-        scores = [_score(each, rows) for each in report.get("games", [report])]
-        float(report.get("mean") or 0), int(report["episodes"])  # as they are shown
-    except (
-        *(ConfigError, csv.Error, ArithmeticError),
-        *(ValueError, LookupError, TypeError, AttributeError),
-    ):
-        return None
-    return Tested(file, report, scores)
+        data = parse_json(read_text(file, "the report"), str(file))
+        reports = _REPORTS.validate_python(data.get("games", [data]))
+    except (ConfigError, ValidationError, AttributeError):
+        return []
+    return reports if all(map(_is_sound, reports)) else []
 
 
-def _score(report: Mapping[str, Any], rows: Sequence[tuple[str, float]]) -> Score:
-    """Return the score of one game; raise ValueError or so if the report is not ours."""
-    env, policy = str(report["env"]), report["policy"]
-    human = report.get("human_normalised")
-    returns = tuple(value for game, value in rows if game == env)
-    if not returns or not np.isfinite([*returns, human or 0.0]).all():
-        raise ValueError("expected finite returns of a game")
-    if policy not in ("sampled", "greedy"):
-        raise ValueError("expected sampled or greedy actions")
-    return Score(
-        env,
-        policy,
-        returns,
-        int(report["distinct_games"]),
-        None if human is None else float(human),
-        str(report.get("rules", "")),
-    )
+def _is_sound(report: Report) -> bool:
+    numbers = [*report.returns, report.mean, report.human_normalised or 0.0]
+    is_finite = bool(np.isfinite(numbers).all())
+    return bool(report.returns) and is_finite and report.policy in ("sampled", "greedy")
+
+
+def interval(returns: Sequence[float]) -> tuple[float, float]:
+    """Return the percentile bootstrap interval of the mean, the same each time."""
+    values = np.array(returns)
+    draws = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
+    tails = 50 * (1 - CONFIDENCE)
+    low, high = np.percentile(values[draws].mean(axis=1), [tails, 100 - tails])
+    return float(low), float(high)
 
 
 def model_card(
@@ -103,7 +58,7 @@ def model_card(
     facts: Mapping[str, Any],
     flags: Mapping[str, Any],
     *,
-    scores: Sequence[Score] = (),
+    tested: Sequence[Report] = (),
     command: Sequence[str] = (),
     film_of: str = "",
     repository: str = "",
@@ -114,7 +69,7 @@ def model_card(
       name: of the model.
       facts: of agent/export.py, `training_facts`.
       flags: of the run.
-      scores: of tests of these very weights.
+      tested: reports of tests of these very weights.
       command: arguments of main.py by which it was trained; none: they are not known.
       film_of: what FILM, beside the card, shows; "": there is none.
       repository: `<owner>/<name>` on the hub, if it is to be there.
@@ -123,7 +78,7 @@ def model_card(
     title = shown_text(name, 100)
     url = f"hf:{repository}" if repository else "<this folder>"
     lines = [
-        *_header(title, [_algorithm(flags), *games], scores),
+        *_header(title, [_algorithm(flags), *games], tested),
         f"# {plain(title)}",
         "",
         f"An actor-critic agent ({plain(_algorithm(flags))}) of {plain(_listed(games))}, trained "
@@ -131,7 +86,7 @@ def model_card(
         "",
         "## Score",
         "",
-        *_score_lines(scores, facts),
+        *_score_lines(tested, facts),
         "",
     ]
     if film_of:
@@ -172,22 +127,22 @@ def _algorithm(flags: Mapping[str, Any]) -> str:
     return shown_text(str(flags.get("algorithm", "impala")), 100)
 
 
-def _header(title: str, more_tags: Sequence[str], scores: Sequence[Score]) -> list[str]:
+def _header(title: str, more_tags: Sequence[str], tested: Sequence[Report]) -> list[str]:
     """Return the header; JSON is YAML as well, and no text can break out of it."""
     results = [
         {
             "task": {"type": "reinforcement-learning", "name": "reinforcement-learning"},
-            "dataset": {"name": score.env, "type": score.env},
+            "dataset": {"name": report.env, "type": report.env},
             "metrics": [
                 {
                     "type": "mean_reward",
-                    "name": f"mean_reward ({score.policy})",
-                    "value": f"{score.mean:.2f} +/- {np.std(score.returns):.2f}",
+                    "name": f"mean_reward ({report.policy})",
+                    "value": f"{report.mean:.2f} +/- {report.std:.2f}",
                     "verified": False,
                 }
             ],
         }
-        for score in scores
+        for report in tested
     ]
     tags = ["reinforcement-learning", "deep-reinforcement-learning", "v-trace", *more_tags]
     header = {
@@ -199,8 +154,8 @@ def _header(title: str, more_tags: Sequence[str], scores: Sequence[Score]) -> li
     return ["---", *lines, "---", ""]
 
 
-def _score_lines(scores: Sequence[Score], facts: Mapping[str, Any]) -> list[str]:
-    if not scores:
+def _score_lines(tested: Sequence[Report], facts: Mapping[str, Any]) -> list[str]:
+    if not tested:
         mean = facts.get("mean_return")
         if mean is None:
             return ["It was not measured."]
@@ -209,25 +164,10 @@ def _score_lines(scores: Sequence[Score], facts: Mapping[str, Any]) -> list[str]
             f"mean return of {mean:.2f}; many versions of the weights played them, by the rules of "
             "training."
         ]
-    rows = []
-    for score in scores:
-        low, high = score.interval()
-        human = score.human_normalised
-        rows.append(
-            (
-                plain(score.env),
-                plain(score.policy),
-                str(len(score.returns)),
-                str(score.distinct_games),
-                f"{score.mean:.2f}",
-                f"{low:.2f} to {high:.2f}",
-                "" if human is None else f"{100 * human:.1f} %",
-            )
-        )
     headings = ["game", "actions", "games", "distinct", "mean return", "95 % interval", "of human"]
-    rules = dict.fromkeys(plain(shown_text(score.rules, 1000)) for score in scores if score.rules)
+    rules = dict.fromkeys(plain(shown_text(each.rules, 1000)) for each in tested if each.rules)
     return [
-        *table(headings, rows),
+        *table(headings, map(_row, tested)),
         "",
         "Whole games with frozen weights: lost lives end nothing, and returns are not clipped. "
         "Actions are drawn from the policy (sampled), or the most probable ones (greedy). The "
@@ -235,6 +175,20 @@ def _score_lines(scores: Sequence[Score], facts: Mapping[str, Any]) -> list[str]
         "other seeds of the training.",
         *(f"\n* {each}" for each in rules),
     ]
+
+
+def _row(report: Report) -> Sequence[str]:
+    low, high = interval(report.returns)
+    human = report.human_normalised
+    return (
+        plain(report.env),
+        plain(report.policy),
+        str(report.episodes),
+        str(report.distinct_games),
+        f"{report.mean:.2f}",
+        f"{low:.2f} to {high:.2f}",
+        "" if human is None else f"{100 * human:.1f} %",
+    )
 
 
 def _listed(games: Sequence[str]) -> str:

@@ -100,6 +100,7 @@ class Report:
     human_normalised: float | None  # (mean - random) / (human - random), where known
     rules: str = ""  # by which the games were played, in words
     asked: int = 0  # games that were to be played; fewer are `episodes` if the test was interrupted
+    returns: tuple[float, ...] = ()  # raw, of each game
 
     def lines(self) -> list[str]:
         """Return what the terminal shows."""
@@ -161,6 +162,7 @@ def summarise(
         mean_per_life=float(np.mean(lives)),
         human_normalised=human_normalised(env, float(returns.mean())),
         asked=len(games),
+        returns=tuple(returns.tolist()),
     )
 
 
@@ -168,6 +170,19 @@ def mean_human_normalised(reports: Iterable[Report]) -> float | None:
     """Return the mean over the games that have anchors, None if none has."""
     known = [r.human_normalised for r in reports if r.human_normalised is not None]
     return float(np.mean(known)) if known else None
+
+
+def test_facts(reports: Sequence[Report]) -> dict[str, Any]:
+    """Return what a model folder says of a test of its model; of several games, only their sum."""
+    first = asdict(reports[0])
+    if len(reports) == 1:
+        return {name: first[name] for name in TEST_FACTS}
+    return {
+        **dict.fromkeys(TEST_FACTS),
+        "policy": first["policy"],
+        "episodes": sum(report.episodes for report in reports),
+        "human_normalised": mean_human_normalised(reports),
+    }
 
 
 class ScoreTable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -12,8 +13,8 @@ from ritornello.agent import export as program
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.evaluator import evaluate
-from ritornello.agent.testing.model_card import CARD, FILM, Score, model_card, read_test
-from ritornello.agent.testing.score_table import report_stem
+from ritornello.agent.testing.model_card import CARD, FILM, interval, model_card, read_test
+from ritornello.agent.testing.score_table import Game, Life, report_stem, summarise
 from tests.agent.test_export import blueprint, run  # noqa: F401  (fixtures)
 
 FACTS = {
@@ -25,6 +26,11 @@ FACTS = {
     "games": 900,
     "versions": {"torch": "2.13.0"},
 }
+
+
+def report_of(env, *returns):
+    games = [Game(n, value, 1, 4, f"{n}", (Life(value, 1),)) for n, value in enumerate(returns)]
+    return summarise(games, env, "checkpoint", 1, greedy=True)
 
 
 def header(card):
@@ -49,12 +55,12 @@ def test_a_card_has_score_film_command_and_flags():
         "pong",
         FACTS,
         {"lr": 0.1},
-        scores=[Score("ALE/Pong-v5", "greedy", (20.0, 21.0), 2, 1.18, "sticky actions 0.25")],
+        tested=[replace(report_of("ALE/Pong-v5", 20.0, 21.0), rules="sticky actions 0.25")],
         command=["--env=ALE/Pong-v5", "--lr=0.1"],
         film_of="A game of the test",
         repository="ann/pong",
     )
-    assert "| ALE/Pong-v5 | greedy | 2 | 2 | 20.50 | 20.00 to 21.00 | 118.0 % |" in card
+    assert "| ALE/Pong-v5 | greedy | 2 | 2 | 20.50 | 20.00 to 21.00 | 116.7 % |" in card
     assert "* sticky actions 0.25" in card
     assert f"[A game of the test]({FILM})" in card
     assert "python main.py --env=ALE/Pong-v5 --lr=0.1" in card
@@ -68,9 +74,9 @@ def test_a_card_has_score_film_command_and_flags():
 def test_texts_of_a_stranger_stay_texts():
     evil = "a\n---\nb\x1b[2J```\n</details><script>|![y](http://there)"
     facts = {**FACTS, "env_spec": {"env_id": evil}, "commit": evil, "versions": {evil: evil}}
-    score = Score(evil, evil, (1.0,), 1, None, evil)
+    test = replace(report_of(evil, 1.0), policy=evil, rules=evil)
     card = model_card(
-        evil, facts, {"env": evil, "algorithm": evil}, scores=[score], command=[evil], film_of="x"
+        evil, facts, {"env": evil, "algorithm": evil}, tested=[test], command=[evil], film_of="x"
     )
     assert "\x1b" not in card
     _, _, body = card.split("---\n", 2)
@@ -94,7 +100,7 @@ def test_an_export_with_a_card_has_the_test_of_these_weights(run, blueprint, tmp
     folder.write_run_info(["main.py", "--lr", "0.5", "--results_dir=/home/ann", "--debug=True"])
     program.main([f"--load_model_url={run}", f"--output={output}", "--card"])
     card = (output / CARD).read_text("utf-8")
-    low, high = read_test(run / f"{stem}.json").scores[0].interval()
+    low, high = interval(read_test(run / f"{stem}.json")[0].returns)
     assert f"| {report.mean:.2f} | {low:.2f} to {high:.2f} |" in card
     assert "| 4 |" in card
     assert "Atari rules do not apply" in card
@@ -133,5 +139,4 @@ def test_a_push_sends_the_model_the_card_and_nothing_else(run, tmp_path, monkeyp
 def test_a_report_that_is_not_sound_gives_no_score(tmp_path, text):
     path = tmp_path / "test_x.json"
     path.write_text(text)
-    path.with_suffix(".csv").write_text("env,return_raw\nx,1.0\nx,nan\n")
-    assert read_test(path) is None
+    assert read_test(path) == []
