@@ -23,6 +23,20 @@ if TYPE_CHECKING:
     from ritornello.transport.mailbox import Mailbox
 
 
+def run_worker(*arguments: Any) -> None:
+    """Be a worker: its program is loaded in its own process alone."""
+    from ritornello.agent.acting.worker import worker_main
+
+    worker_main(*arguments)
+
+
+def run_server(*arguments: Any) -> None:
+    """Be the inference server, likewise."""
+    from ritornello.agent.acting.inference_server import server_main
+
+    server_main(*arguments)
+
+
 class WorkerPlace:
     """A worker's place: its channel, kept through its lives, and the process of the present."""
 
@@ -71,9 +85,7 @@ class WorkerPlace:
         self, end: WorkerEnd, board: WeightBoard
     ) -> tuple[Callable[..., None], Sequence[Any]]:
         """Return what the process runs, and its arguments."""
-        from ritornello.agent.acting.worker import worker_main
-
-        return worker_main, (self.config, end, board, self.mailbox)
+        return run_worker, (self.config, end, board, self.mailbox)
 
     def connections(self) -> list[connection.Connection]:
         """Return what to wait for."""
@@ -147,12 +159,10 @@ class ServerPlace:
 
     def launch(self, board: WeightBoard) -> None:
         """Start a process, also in the place of one that died."""
-        from ritornello.agent.acting.inference_server import server_main
-
         self._connection, theirs = multiprocessing.Pipe(duplex=True)
         try:
             self.life.launch(
-                server_main, (self.config, theirs, self.mailboxes, self.doorbell, board)
+                run_server, (self.config, theirs, self.mailboxes, self.doorbell, board)
             )
         except OSError:
             self.hang_up()

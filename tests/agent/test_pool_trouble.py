@@ -75,8 +75,8 @@ def pools():
 @pytest.fixture
 def make_pool(pools, monkeypatch):
     """Pools of light workers."""
-    monkeypatch.setattr(places, "worker_main", light_worker)
-    monkeypatch.setattr(places, "server_main", light_server)
+    monkeypatch.setattr(places, "run_worker", light_worker)
+    monkeypatch.setattr(places, "run_server", light_server)
 
     def make(trouble="", *, workers=1, timeout_s=PATIENT_S, server=False, max_restarts=100, **more):
         pool = ProcessPool(
