@@ -68,7 +68,7 @@ const CONTROL = { commands: ["pause", "continue", "save", "stop", "set"], paused
 
 test("commands are sent, stop asks once more, and a refusal stays", async () => {
   const sent = [];
-  answers["/api/run"] = () => aboutRun({ control: CONTROL });
+  answers["/api/run"] = () => aboutRun({ status: { control: CONTROL } });
   answers["/api/control"] = (url, options) => { sent.push(JSON.parse(options.body)); return { status: 403, body: { error: "It cannot be written." } }; };
   await show(showRun, { session: { ...world.session, settings: { lr_factor: { low: 0.01, high: 100, about: "" } } } });
   assert.ok(button("Continue").hidden && !button("Pause").hidden && button("Evaluate").hidden);
@@ -86,7 +86,7 @@ test("commands are sent, stop asks once more, and a refusal stays", async () => 
 });
 
 test("a run that has ended offers no command", async () => {
-  answers["/api/run"] = () => aboutRun({ control: CONTROL, state: "stopped" });
+  answers["/api/run"] = () => aboutRun({ status: { control: CONTROL }, state: "stopped" });
   await show(showRun);
   assert.ok(one(".control").hidden);
 });

@@ -76,7 +76,7 @@ export const aboutRun = (more = {}) => ({
   run: "a", name: "a", group: "", games: "Pong", flags: { seed: 1 }, state: "training", agent_steps: 5, target_steps: 100, updates: 1,
   episodes: 1, minutes: 1, score: 1, best: 1, steps_per_second: 1, seconds_left: null, findings: [], changed: nowS(), curve: [],
   status: {}, summary: {}, evaluations: [], films: [], session: { count: 1 },
-  names: ["episode/return_mean", "loss/policy", "loss/value", "lag/mean"], newest: {}, log: [], control: {}, waiting: 0, now: nowS(), ...more,
+  names: ["episode/return_mean", "loss/policy", "loss/value", "lag/mean"], newest: {}, log: [], waiting: 0, now: nowS(), ...more,
 });
 export const inList = (run, more = {}) => aboutRun({ run, name: run, findings: 0, ...more });
 
