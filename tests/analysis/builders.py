@@ -6,6 +6,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
+from ritornello.metrics.curve import Curve
+
 QUEUE = [{"type": "queue", "capacity": 4, "sample_ratio": 1.0}]
 MIXED = [
     {"type": "queue", "capacity": 4, "sample_ratio": 0.5},
@@ -14,6 +18,12 @@ MIXED = [
 
 
 COUNTERS = {"frames": 0, "updates": 0, "episodes": 0}
+
+
+def curve_of(points: Sequence[tuple[float, float]]) -> Curve:
+    """Return the curve with these agent steps and mean returns; a second is ten steps."""
+    steps, returns = (np.array(column, np.float64) for column in zip(*points, strict=True))
+    return Curve(steps, steps / 10, returns, None)
 
 
 def write_run(

@@ -15,15 +15,9 @@ from ritornello.analysis.area import areas_by_game, areas_markdown, difference
 from ritornello.analysis.compare import main
 from ritornello.analysis.runs import find_runs
 from ritornello.core.errors import ConfigError
-from ritornello.metrics.curve import Curve
-from tests.analysis.builders import write_run
+from tests.analysis.builders import curve_of, write_run
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
-
-
-def curve_of(points: Sequence[tuple[float, float]]) -> Curve:
-    steps, returns = (np.array(column, np.float64) for column in zip(*points, strict=True))
-    return Curve(steps, steps / 10, returns, None)
 
 
 def area_step_by_step(points: Sequence[tuple[float, float]], to_steps: int) -> float:

@@ -26,8 +26,8 @@ def game(points: float) -> Game:
     return Game(0, points, 30, 120, "ab", (Life(0.0, 10), Life(points, 20)))
 
 
-@pytest.fixture
-def tested(tmp_path: Path) -> SequenceFolder:
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory: pytest.TempPathFactory) -> SequenceFolder:
     """Two seeds of two runs; the second one starts from the first and forgets most of it."""
     data = {
         "seeds": [1, 2],
@@ -41,7 +41,7 @@ def tested(tmp_path: Path) -> SequenceFolder:
         "test": {},
     }
     plan = parse_plan(data, default_name="forgetting", where="here")
-    folder = SequenceFolder.create(tmp_path, plan, [])
+    folder = SequenceFolder.create(tmp_path_factory.mktemp("results"), plan, [])
     for run in folder.runs:
         if is_test(run.flags):
             continue

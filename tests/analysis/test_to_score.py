@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 
@@ -21,8 +20,7 @@ from ritornello.analysis.to_score import (
     half_time_estimate,
     time_text,
 )
-from ritornello.metrics.curve import Curve
-from tests.analysis.builders import write_run
+from tests.analysis.builders import curve_of, write_run
 from tests.reference.statistics_loops import median_time_loops
 
 PONG, BREAKOUT, POLE = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4", "CartPole-v1"
@@ -33,11 +31,6 @@ observed = st.lists(
     min_size=1,
     max_size=7,
 )
-
-
-def curve_of(points: Sequence[tuple[float, float]]) -> Curve:
-    steps, returns = (np.array(column, np.float64) for column in zip(*points, strict=True))
-    return Curve(steps, steps / 10, returns, None)
 
 
 @given(observed)
