@@ -35,13 +35,19 @@ from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown_text
 from ritornello.wrappers import start_line
 from ritornello.wrappers.check_play import SEED, Findings, Stop, play
-from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.config import FRAMES_PER_S, EnvConfig
 from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.env_kwargs import kwargs_text
 from ritornello.wrappers.gym_actions import ActionCode
 from ritornello.wrappers.images import channel_axes, is_image_space, picture_of
 from ritornello.wrappers.plain_env import observation_code
-from ritornello.wrappers.registry import make_as_it_is, make_env_vector
+from ritornello.wrappers.registry import (
+    MAX_RATE,
+    MIN_RATE,
+    make_as_it_is,
+    make_env_vector,
+    rate_of,
+)
 from ritornello.wrappers.spaces import leaves, of_another_package
 from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
 from ritornello.wrappers.user_code import RAISED, describe, told_if_slow
@@ -238,6 +244,12 @@ def _check_rendering(
             "(--render=True and python -m ritornello.analysis). Training does not need it",
         )
         return
+    if rate_of(env) is None:
+        findings.note(
+            "rendering",
+            f"metadata['render_fps'] is no rate from {MIN_RATE:g} to {MAX_RATE:g}: its films show "
+            f"{FRAMES_PER_S:g} pictures a second",
+        )
     try:
         drawn = make(render_mode="rgb_array")
         with findings.closing(drawn):

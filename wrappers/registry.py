@@ -187,12 +187,17 @@ def steps_per_s(config: EnvConfig) -> float:
     if is_atari(config.env_id):
         return FRAMES_PER_S / config.action_repeat
     with _made_for_once(config) as env:
-        said: Any = (getattr(env, "metadata", None) or {}).get("render_fps")
+        return rate_of(env) or FRAMES_PER_S
+
+
+def rate_of(env: gymnasium.Env) -> float | None:
+    """Return the pictures per second of an environment's metadata; None if there is no such."""
+    said: Any = (getattr(env, "metadata", None) or {}).get("render_fps")
     try:
         rate = float(said)
     except (TypeError, ValueError):
-        return FRAMES_PER_S
-    return rate if MIN_RATE <= rate <= MAX_RATE else FRAMES_PER_S
+        return None
+    return rate if MIN_RATE <= rate <= MAX_RATE else None
 
 
 def max_game_steps(config: EnvConfig) -> int | None:

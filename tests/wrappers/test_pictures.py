@@ -148,6 +148,7 @@ def test_a_film_shows_what_is_drawn_or_says_why_it_cannot(drawn):
 def test_a_film_runs_as_fast_as_its_environment_says(said, rate):
     with registered(drawing(fps=said)) as config:
         assert steps_per_s(config) == rate
+        assert any("render_fps" in line for line in check(OWN).lines) == (rate == 60)
 
 
 # --- hints about rendering -----------------------------------------------------------------------
