@@ -15,6 +15,7 @@ from ale_py.vector_env import AtariVectorEnv
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.rng import child_seed
 from ritornello.core.spec import EnvSpec
+from ritornello.wrappers.atari import numbers_of
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.vector import EnvVector, StepResult, check_actions
 
@@ -37,7 +38,6 @@ class AleVector(EnvVector):
         rom_name: str,
         seeds: Sequence[int],
         threads: int = 1,
-        action_numbers: Sequence[int] | None = None,
     ) -> None:
         """Make one emulator per seed.
 
@@ -47,14 +47,12 @@ class AleVector(EnvVector):
           rom_name: name of the ROM as ale-py spells it, e.g. "space_invaders".
           seeds: E root seeds.
           threads: that step the games; 1 for workers, which are one to a core.
-          action_numbers: what each action of `spec` is called in the emulator's action set; None:
-            the same.
         """
         self.spec = spec
         self.num_envs = len(seeds)
         self._episodic_life = config.episodic_life
         self._has_rgb = not config.grayscale
-        self._numbers = None if action_numbers is None else np.array(action_numbers)
+        self._numbers = np.array(numbers_of(config.actions)) if config.actions else None
         # 31 bits, and never 0 or -1, which some versions of the emulator take as "by the clock".
         self._seeds = np.array([child_seed(seed, "ale") % (2**31 - 1) + 1 for seed in seeds])
         self._env = AtariVectorEnv(

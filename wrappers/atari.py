@@ -26,6 +26,8 @@ from gymnasium.wrappers import TimeLimit, TransformAction, TransformObservation
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_of
 
+ALL_ACTIONS: tuple[str, ...] = tuple(ale_py.Action.__members__)  # in the order of their numbers
+
 Env = gymnasium.Env
 Reset = tuple[np.ndarray, dict[str, Any]]
 Step = tuple[np.ndarray, float, bool, bool, dict[str, Any]]
@@ -61,7 +63,12 @@ def make_atari_env(config: EnvConfig, render_mode: str | None = None) -> Env:
     channels = 1 if config.grayscale else 3
     space = Box(0, 255, (channels, config.height, config.width), np.uint8)
     size = (config.width, config.height)  # the order of OpenCV
-    return TransformObservation(env, lambda picture: resized(picture, size), space)
+    env = TransformObservation(env, lambda picture: resized(picture, size), space)
+    if config.actions:
+        # Where one agent plays several games, a number means the same direction in all of them.
+        numbers = numbers_of(config.actions)
+        env = TransformAction(env, lambda action: numbers[action], Discrete(len(numbers)))
+    return env
 
 
 def resized(picture: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -80,12 +87,9 @@ def action_meanings(env: Env) -> list[str]:
     return meanings
 
 
-def with_renumbered_actions(env: Env, numbers: Sequence[int]) -> Env:
-    """Return a game that does its action `numbers[n]` when the agent asks for `n`.
-
-    Where one agent plays several games, a number must mean the same direction in all of them.
-    """
-    return TransformAction(env, lambda action: numbers[action], Discrete(len(numbers)))
+def numbers_of(actions: Sequence[str]) -> list[int]:
+    """Return the numbers of actions, by their names, in a game that is run with all of them."""
+    return [ALL_ACTIONS.index(name) for name in actions]
 
 
 class FireAtStart(gymnasium.Wrapper):

@@ -29,7 +29,7 @@ import numpy as np
 from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.kept_settings import settings_kept
 from ritornello.core.spec import EnvSpec
-from ritornello.wrappers.atari import action_meanings, make_atari_env, with_renumbered_actions
+from ritornello.wrappers.atari import action_meanings, make_atari_env
 from ritornello.wrappers.config import FRAMES_PER_S, EnvConfig
 from ritornello.wrappers.env_ids import (
     ATARI_ENTRY_POINT,
@@ -48,7 +48,7 @@ from ritornello.wrappers.extra_worlds import draw_without_display
 from ritornello.wrappers.gym_vector import GymVector
 from ritornello.wrappers.images import picture_of
 from ritornello.wrappers.plain_env import PlainEnv
-from ritornello.wrappers.task_vector import TaskVector, action_numbers, check_common, negotiate
+from ritornello.wrappers.task_vector import TaskVector, check_common, check_has_actions, negotiate
 from ritornello.wrappers.trusted_modules import check_trusted_kwargs
 from ritornello.wrappers.user_code import RAISED, told_if_slow, told_in_one_line
 from ritornello.wrappers.vector import EnvVector
@@ -106,7 +106,7 @@ def make_env_spec(config: EnvConfig) -> EnvSpec:
     actions = config.actions or negotiate([spec.action_meanings for spec in own])
     spec = replace(own[0], env_id=config.env_id, action_meanings=actions)
     for game in own:
-        action_numbers(actions, game)  # or ConfigError
+        check_has_actions(game, actions)
     return spec
 
 
@@ -269,34 +269,27 @@ def make_env_vector(
       threads: number of threads that step them, where the backend can.
 
     Raises:
-      ConfigError: if the environment is unknown or not supported, `seeds` or `tasks` are not E, or
-        there is no such task.
+      ConfigError: if the environment is unknown or not supported.
     """
-    if num_envs < 1 or len(seeds) != num_envs:
-        raise ConfigError(f"got {len(seeds)} seeds for {num_envs} environments, expected one each.")
     tasks = [0] * num_envs if tasks is None else list(tasks)
+    assert len(seeds) == len(tasks) == num_envs, "a seed and a task for each environment"
     games = config.games
-    if len(tasks) != num_envs or not 0 <= min(tasks) <= max(tasks) < len(games):
-        raise ConfigError(
-            f"got tasks {tasks} for {num_envs} environments of {len(games)} games, expected one "
-            f"each, from 0 to {len(games) - 1}."
-        )
     backend = choose_backend(config, restorable=restorable, render_mode=render_mode)
     spec = make_env_spec(config)
     parts: list[EnvVector] = []
     start = 0
     for task, run in groupby(tasks):
         end = start + len(list(run))
-        game, numbers = _runnable(games[task], spec)
+        game = _runnable(games[task], spec)
         game_spec, part_seeds = replace(spec, env_id=game.env_id), seeds[start:end]
         if backend.name == "ale_vector":
             from ritornello.wrappers.ale_vector import AleVector  # needs an ale-py built with it
 
             rom = rom_name(game.env_id)
             game = as_registered(game)
-            parts.append(AleVector(game_spec, game, rom, part_seeds, threads, numbers))
+            parts.append(AleVector(game_spec, game, rom, part_seeds, threads))
         else:
-            make_env = _env_maker(game, render_mode, numbers)
+            make_env = _env_maker(game, render_mode)
             with settings_kept():
                 parts.append(GymVector(game_spec, make_env, part_seeds, restorable=restorable))
         start = end
@@ -311,22 +304,20 @@ def make_single_env(
     Raises:
       ConfigError: if the environment is unknown or not supported.
     """
-    game, numbers = _runnable(config.games[task], make_env_spec(config))
-    return _env_maker(game, render_mode, numbers)()
+    return _env_maker(_runnable(config.games[task], make_env_spec(config)), render_mode)()
 
 
-def _runnable(game: EnvConfig, spec: EnvSpec) -> tuple[EnvConfig, tuple[int, ...] | None]:
-    """Return one game's config as its emulator needs it, and the numbers of the agent's actions.
+def _runnable(game: EnvConfig, spec: EnvSpec) -> EnvConfig:
+    """Return one game's config with the agent's actions, () if they are the game's own.
 
     Whether FIRE is pressed at the start of a game is decided by its own actions, so that it starts
     as it does when it is played alone.
     """
-    own = _own_spec(replace(game, actions=()))
-    numbers = action_numbers(spec.action_meanings, own)
-    if numbers is None:
-        return game, None
+    own, actions = _own_spec(replace(game, actions=())), spec.action_meanings
+    if actions == own.action_meanings:
+        return replace(game, actions=())
     fire = game.fire_reset and "FIRE" in own.action_meanings
-    return replace(game, full_action_space=True, fire_reset=fire), numbers
+    return replace(game, full_action_space=True, fire_reset=fire, actions=actions)
 
 
 def _obstacle_to_ale_vector(
@@ -351,19 +342,12 @@ def _obstacle_to_ale_vector(
     return None
 
 
-def _env_maker(
-    config: EnvConfig,
-    render_mode: str | None = None,
-    action_numbers: Sequence[int] | None = None,
-) -> Callable[[], gymnasium.Env]:
+def _env_maker(config: EnvConfig, render_mode: str | None = None) -> Callable[[], gymnasium.Env]:
     """Return a function that makes one environment showing single frames."""
     check_env_id(config.env_id)
     if is_atari(config.env_id):
         atari_config = as_registered(config)
-        if action_numbers is None:
-            return lambda: make_atari_env(atari_config, render_mode)
-        numbers = list(action_numbers)
-        return lambda: with_renumbered_actions(make_atari_env(atari_config, render_mode), numbers)
+        return lambda: make_atari_env(atari_config, render_mode)
     check_trusted_kwargs(config.kwargs)
 
     def make_env() -> gymnasium.Env:

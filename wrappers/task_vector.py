@@ -10,18 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import ale_py
 import numpy as np
 
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.saved_state import items, within
 from ritornello.core.spec import EnvSpec
+from ritornello.wrappers.atari import ALL_ACTIONS
 from ritornello.wrappers.env_ids import is_atari
 from ritornello.wrappers.vector import EnvVector, StepResult, check_actions
 
-# Those of a game that is run with all of them, in the order of their numbers.
-ALL_ACTIONS: tuple[str, ...] = tuple(ale_py.Action.__members__)
 # What the games of one run must have in common.
 COMMON_FIELDS = (
     *("frame_shape", "frame_dtype", "frames_stacked", "action_repeat"),
@@ -52,22 +50,16 @@ def negotiate(sets: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(name for name in ALL_ACTIONS if name in used) if used <= set(ALL_ACTIONS) else ()
 
 
-def action_numbers(actions: tuple[str, ...], own: EnvSpec) -> tuple[int, ...] | None:
-    """Return the number among all 18 of each of the agent's actions; None: they are the game's own.
-
-    Raises:
-      ConfigError: if they are not actions of the game.
-    """
-    if actions == own.action_meanings:
-        return None
-    wrong = [name for name in actions if name not in ALL_ACTIONS]
-    if not is_atari(own.env_id) or wrong or not actions:
-        raise ConfigError(
-            f"env {own.env_id} has the actions {', '.join(own.action_meanings)} and is to take "
-            f"{', '.join(actions) or 'those of another kind of environment'}: expected "
-            + ("names of Atari actions." if is_atari(own.env_id) else "the same ones.")
-        )
-    return tuple(ALL_ACTIONS.index(name) for name in actions)
+def check_has_actions(game: EnvSpec, actions: tuple[str, ...]) -> None:
+    """Raise ConfigError unless a game can be run with these actions."""
+    is_game = is_atari(game.env_id)
+    if actions == game.action_meanings or (is_game and actions and set(actions) <= {*ALL_ACTIONS}):
+        return
+    raise ConfigError(
+        f"env {game.env_id} has the actions {', '.join(game.action_meanings)} and is to take "
+        f"{', '.join(actions) or 'those of another kind of environment'}: expected "
+        f"{'names of Atari actions' if is_game else 'the same ones'}."
+    )
 
 
 class TaskVector(EnvVector):

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from ritornello.core.errors import CheckpointError, ConfigError, ShapeError
+from ritornello.wrappers.atari import ALL_ACTIONS
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.registry import make_env_spec, make_env_vector
 from ritornello.wrappers.start_line import describe
-from ritornello.wrappers.task_vector import ALL_ACTIONS, TaskVector
+from ritornello.wrappers.task_vector import TaskVector
 from tests.wrappers.twins import assert_rows_agree, assert_same, play, play_twins
 
 ONE, OTHER = "tests.fakes:tests/Counting-v0", "tests.fakes:tests/Owing-v0"
