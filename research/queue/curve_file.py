@@ -9,7 +9,7 @@ from pathlib import Path
 
 from research.queue.plan import PlannedRun
 from research.queue.store import Store
-from ritornello.analysis.configuration import label_among
+from ritornello.analysis.run_facts import label_among
 from ritornello.analysis.runs import read_runs, relabelled, thinned, write_csv
 from ritornello.core import atomic_file
 from ritornello.table import read_run

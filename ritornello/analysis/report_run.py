@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ritornello.analysis.comparison import energy_text, share_text
-from ritornello.analysis.configuration import default_flags
 from ritornello.analysis.figure import png
 from ritornello.analysis.page import (
     Markup,
@@ -26,7 +25,7 @@ from ritornello.analysis.page import (
     picture,
     table,
 )
-from ritornello.analysis.run_facts import commit_text, machine_text, own_command
+from ritornello.analysis.run_facts import commit_text, default_flags, machine_text, own_command
 from ritornello.analysis.runs import find_runs, last_games
 from ritornello.core.durations import duration
 from ritornello.core.errors import ConfigError

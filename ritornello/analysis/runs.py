@@ -22,14 +22,17 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from ritornello.agent.stored.run_folder import RunFolder, safe_name
-from ritornello.analysis.configuration import (
+from ritornello.analysis.options import csv_text, matching, split_label
+from ritornello.analysis.run_facts import (
+    RunFlags,
+    commit_text,
     default_flags,
     distinguishing_labels,
     label_among,
     label_by,
+    machine_text,
+    own_command,
 )
-from ritornello.analysis.options import csv_text, matching, split_label
-from ritornello.analysis.run_facts import RunFlags, commit_text, machine_text, own_command
 from ritornello.core.atomic_file import write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json
@@ -200,11 +203,11 @@ def _below(path: Path) -> Iterator[Iterator[Run]]:
     if path.is_file():
         if path.suffix == ".csv":
             yield _read_csv(path)
+    elif RunFolder(path).metrics_file.is_file():
+        yield _of_folders([RunFolder(path)], "", RunFolder(path).summary_file.exists(), None)
     elif (path / STATE_FILE).is_file():
         sequence = SequenceFolder.open(path)
         yield from (of_sequence(sequence, state) for state in sequence.runs)
-    elif RunFolder(path).metrics_file.is_file():
-        yield _of_folders([RunFolder(path)], "", RunFolder(path).summary_file.exists(), None)
     elif path.is_dir():
         for child in sorted(path.iterdir()):
             # A link may lead back up, or to a run that is met in its own place as well.

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from ritornello.core.errors import ConfigError
-from ritornello.core.plain_data import shown_text
 from ritornello.core.run_layout import FLAGS, RECORDS, SESSIONS
 from ritornello.live.places import NotThereError, ResultsFolder
 
@@ -107,26 +106,15 @@ class Comparisons:
         return compare(runs, question.at_steps), notes
 
     def _checked_folder(self, run: str) -> Path:
-        """Return the folder of a run, in which `find_runs` meets no link and no other run."""
-        from ritornello.sequences.folder import STATE_FILE  # half a second
-
+        """Return the folder of a run, in which `find_runs` meets no link."""
         try:
-            folder = self._results.folder(run)
             self._results.path(run, RECORDS)
-        except NotThereError as error:
-            raise ConfigError(f"{error}, or it has no records yet.") from error
-        try:
             for name in (FLAGS, SESSIONS):
-                if os.path.lexists(folder / name):
+                if os.path.lexists(self._results.folder(run) / name):
                     self._results.path(run, name)
         except NotThereError as error:
-            raise ConfigError(f"{error}: expected a regular file in its place.") from error
-        if os.path.lexists(folder / STATE_FILE):
-            raise ConfigError(
-                f"{shown_text(run)} is a run, but holds {STATE_FILE} like a sequence, which may "
-                "name runs that lie elsewhere. Remove that file."
-            )
-        return folder
+            raise ConfigError(f"{error}: expected the regular files of a run.") from error
+        return self._results.folder(run)
 
 
 def _improvement(game: Any) -> dict[str, Any] | None:

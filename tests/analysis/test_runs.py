@@ -6,8 +6,8 @@ import os
 import numpy as np
 import pytest
 
-from ritornello.analysis.configuration import NOT_CONFIGURATION
 from ritornello.analysis.options import matching
+from ritornello.analysis.run_facts import NOT_CONFIGURATION
 from ritornello.analysis.runs import MAX_ROWS, find_runs, thinned, write_csv
 from ritornello.core.errors import ConfigError
 from ritornello.flags.group import is_of_this_command
