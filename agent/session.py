@@ -21,15 +21,7 @@ from ritornello.agent.run.checks import check_session, check_several
 from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator, join
 from ritornello.agent.run.memory import check_memory
 from ritornello.agent.run.training import Ending, Training
-from ritornello.agent.run.warm_start import WarmStart, keep_actions, warm_start
 from ritornello.agent.stored.checkpoint import Checkpoint, load
-from ritornello.agent.stored.model_file import (
-    ShippedModel,
-    check_weights,
-    find_model_folder,
-    folder_of,
-    load_model,
-)
 from ritornello.core.command_line import printable, tell
 from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault
 from ritornello.core.plain_data import shown_text
@@ -45,6 +37,7 @@ from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.registry import gym_spec, make_env_spec
 
 if TYPE_CHECKING:
+    from ritornello.agent.run.warm_start import WarmStart
     from ritornello.agent.testing.score_table import Report
 
 LEARNER_TIMEOUT_S = 60.0  # the run ends if one of several learners does not answer for so long
@@ -89,9 +82,8 @@ def _resolve(
         seed = int(coordinator.broadcast(str(secrets.randbits(31))))
         flags = flags.model_copy(update={"seed": seed})
     checkpoint = loaded.get(flags.load_model_url or "")
-    begins = flags.op_mode == "train" or (
-        flags.op_mode == "train_w_load" and isinstance(checkpoint, ShippedModel)
-    )
+    is_model = checkpoint is not None and not checkpoint.can_resume
+    begins = flags.op_mode == "train" or (flags.op_mode == "train_w_load" and is_model)
     if checkpoint is not None:
         saved = EnvSpec.from_dict(checkpoint.state["env_spec"])
         if flags.op_mode == "test":
@@ -111,8 +103,12 @@ def _resolve(
     blueprint = Blueprint.draw(flags, coordinator.place, _workers_that_fit(flags))
     shapes, start = model_of_shapes(flags, blueprint.env_spec), None
     if checkpoint is not None and begins:
+        from ritornello.agent.run.warm_start import warm_start
+
         start = warm_start(checkpoint, blueprint)
     elif checkpoint is not None:
+        from ritornello.agent.stored.model_file import check_weights
+
         checkpoint.check_spec(blueprint.env_spec)
         check_weights(checkpoint, shapes)
         checkpoint = check_session(checkpoint, blueprint)
@@ -155,6 +151,8 @@ def _workers_that_fit(flags: Flags) -> int | None:
 
 def _load(url: str) -> Checkpoint:
     """Load what `--load_model_url` names: a run, a checkpoint, a model folder, one on the hub."""
+    from ritornello.agent.stored.model_file import find_model_folder, load_model
+
     if url.startswith("hf:"):
         from ritornello.agent.stored.hub import Repository, fetch
 
@@ -199,6 +197,8 @@ def family_of(env: str, env_kwargs: str = "") -> str:
 
 def _with_actions_of(checkpoint: Checkpoint, flags: Flags) -> Flags:
     """Return the flags of a new run that keeps the actions of a checkpoint, if they are others."""
+    from ritornello.agent.run.warm_start import keep_actions
+
     own = make_env_spec(env_config(flags))
     actions = keep_actions(checkpoint, own)
     if actions == own.action_meanings:
@@ -322,6 +322,8 @@ class Session:
 
     def _test_folder(self) -> Path:
         """Return where a test writes."""
+        from ritornello.agent.stored.model_file import folder_of
+
         assert self.checkpoint is not None
         return folder_of(self.checkpoint, self.blueprint.flags.results_dir)
 

@@ -19,7 +19,6 @@ from ritornello.agent.assembly import Blueprint
 from ritornello.agent.learners.place import Place
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.checkpoint_folder import run_of
-from ritornello.agent.stored.model_file import ShippedModel
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.core.saved_state import restoring
@@ -95,7 +94,7 @@ def check_session(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
       CheckpointError: if there is nothing to resume in it, or the state cannot have been written by
         this program.
     """
-    if isinstance(checkpoint, ShippedModel):
+    if not checkpoint.can_resume:
         return checkpoint
     resumes = blueprint.flags.op_mode == "train_w_load"
     makes_folder = blueprint.flags.new_run_folder or run_of(checkpoint.path) is None

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -23,7 +24,6 @@ from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator
 from ritornello.agent.run.messages import REASONS, log_end, log_start
 from ritornello.agent.run.reporting import Reporting
 from ritornello.agent.run.trainer import Summary, Trainer
-from ritornello.agent.run.warm_start import WarmStart
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.agent.stored.run_folder import RunFolder
@@ -32,6 +32,9 @@ from ritornello.core.errors import PlatformError
 from ritornello.core.kept_settings import set_torch
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
+
+if TYPE_CHECKING:
+    from ritornello.agent.run.warm_start import WarmStart
 
 # Beside a GPU the learner gives Python's lock away at each of many small operations, and may wait
 # for so long until the thread that makes batches gives it back. With Python's own 5 ms a run had a

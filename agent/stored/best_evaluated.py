@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from ritornello.agent.stored.model_file import load_model, save_model
 from ritornello.core.errors import CheckpointError
 from ritornello.core.saved_state import StateError, number
 from ritornello.metrics.run_files import set_aside
@@ -29,6 +28,8 @@ def keep(
 
     The other arguments, and the error, are those of `save_model`.
     """
+    from ritornello.agent.stored.model_file import save_model
+
     if (folder / BEST).is_symlink():
         (folder / BEST).unlink()  # lest a model elsewhere be replaced
     save_model(folder / BEST, weights, flags, {**facts, SCORE: score})
@@ -36,6 +37,8 @@ def keep(
 
 def best_score(folder: Path) -> float | None:
     """Return the score of the best model in the folder of a run; None: no sound one, or unknown."""
+    from ritornello.agent.stored.model_file import load_model
+
     try:
         return number(load_model(folder / BEST).facts, SCORE, default=None)
     except (CheckpointError, StateError):
@@ -53,6 +56,8 @@ def set_later_aside(folder: Path, updates: int, at: datetime) -> Path | None:
     Raises:
       OSError: if the folder cannot be written to.
     """
+    from ritornello.agent.stored.model_file import load_model
+
     try:
         best = load_model(folder / BEST)
     except CheckpointError:  # it is in nobody's way: the next best one takes its place

@@ -32,7 +32,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -217,6 +217,7 @@ class Checkpoint:
     notes: tuple[str, ...] = ()  # what was passed over to find it, and why; for the run's log
     asked: Path | str = ""  # what `load` was asked for
     first: Path | None = None  # the file that this meant first
+    can_resume: ClassVar[bool] = True  # False: there are weights alone
 
     @property
     def agent_steps(self) -> int:

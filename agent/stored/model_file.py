@@ -66,6 +66,7 @@ class ShippedModel(Checkpoint):
 
     label: str = ""  # name for what is made with it; "": that of its folder
     facts: dict[str, Any] = field(default_factory=dict)  # content of model.json
+    can_resume = False
 
 
 def folder_of(checkpoint: Checkpoint, results: Path | str) -> Path:

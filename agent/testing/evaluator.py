@@ -20,7 +20,7 @@ from pathlib import Path
 from ritornello.agent.assembly import Blueprint
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.stored.checkpoint import Checkpoint, load
-from ritornello.agent.stored.model_file import ShippedModel, check_weights
+from ritornello.agent.stored.model_file import check_weights
 from ritornello.agent.testing.player import game_config
 from ritornello.agent.testing.score_table import (
     Game,
@@ -265,7 +265,7 @@ def _checkpoints_beside(
 
     A milestone and a regular checkpoint of the same moment are one model: the milestone counts.
     """
-    if isinstance(checkpoint, ShippedModel):
+    if not checkpoint.can_resume:
         return [(checkpoint.agent_steps, checkpoint.path)]
     folder = checkpoint.path.parent
     found: dict[tuple[int, int], Path] = {}
