@@ -23,6 +23,22 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from ritornello.core.errors import PlatformError
+
+
+class LearnerLost(PlatformError):
+    """A learner does not take part any more, so no further update can be made."""
+
+    def __init__(self, message: str, ranks: Sequence[int]) -> None:
+        """Say which.
+
+        Args:
+          message: one sentence.
+          ranks: numbers of the learners that are lost; none if that is not known.
+        """
+        super().__init__(message)
+        self.ranks = tuple(ranks)
+
 
 class ProcessGroup:
     """Adds up over learners. Every learner makes the same calls in the same order.
@@ -56,3 +72,8 @@ class ProcessGroup:
 
 
 SINGLE_PROCESS = ProcessGroup()
+
+
+def listed(ranks: Sequence[int]) -> str:
+    """Return "learner 1", or "learners 1, 2"."""
+    return f"learner{'s' if len(ranks) > 1 else ''} {', '.join(str(rank) for rank in ranks)}"

@@ -26,8 +26,7 @@ import torch.distributed
 from torch import Tensor
 
 from ritornello.agent.learners.place import Place
-from ritornello.agent.process_group import ProcessGroup
-from ritornello.core.errors import PlatformError
+from ritornello.agent.process_group import LearnerLost, ProcessGroup, listed
 
 dist: Any = torch.distributed  # it carries types of a part of what it has
 
@@ -36,20 +35,6 @@ NOTICE_S = 5.0  # for the others to say that they have noticed, too
 LOOK_S = 0.05
 T = TypeVar("T")
 MAX_SENTENCE = 2_000  # characters of what a learner says when it fails
-
-
-class LearnerLost(PlatformError):
-    """A learner does not take part any more, so no further update can be made."""
-
-    def __init__(self, message: str, ranks: Sequence[int]) -> None:
-        """Say which.
-
-        Args:
-          message: one sentence.
-          ranks: numbers of the learners that are lost; none if that is not known.
-        """
-        super().__init__(message)
-        self.ranks = tuple(ranks)
 
 
 class GlooGroup(ProcessGroup):
@@ -249,11 +234,6 @@ def open_store(place: Place, timeout_s: float) -> Any:
             [0],
         ) from error
     return dist.PrefixStore(f"learners/{place.generation}", store)
-
-
-def listed(ranks: Sequence[int]) -> str:
-    """Return "learner 1", or "learners 1, 2"."""
-    return f"learner{'s' if len(ranks) > 1 else ''} {', '.join(str(rank) for rank in ranks)}"
 
 
 def _in_time(ask: Callable[[], T]) -> T | None:

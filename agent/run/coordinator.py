@@ -17,22 +17,24 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
 from ritornello.agent.assembly import Blueprint
-from ritornello.agent.learners.group import GlooGroup, LearnerLost, listed, open_store
 from ritornello.agent.learners.place import ALONE_HERE, Place
 from ritornello.agent.learning.learner import Learner
-from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
+from ritornello.agent.process_group import SINGLE_PROCESS, LearnerLost, ProcessGroup, listed
 from ritornello.agent.run.experience import WorkerReport
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import PlatformError
 from ritornello.core.standard_error import told_while_waiting
 from ritornello.core.version import VERSION
 from ritornello.transport.channel import WorkerStats
+
+if TYPE_CHECKING:
+    from ritornello.agent.learners.group import GlooGroup
 
 WISHES = ("interrupted", "seconds")  # reasons to stop that one learner may have and others not
 # Flags that each of several learners may have of its own: machines differ.
@@ -232,6 +234,8 @@ def join(place: Place, timeout_s: float) -> Coordinator:
     """
     if place.world_size == 1:
         return SINGLE_LEARNER
+    from ritornello.agent.learners.group import GlooGroup, open_store
+
     first_s = FIRST_TIMEOUTS * timeout_s
     others = listed([rank for rank in range(place.world_size) if rank != place.rank])
     why = (

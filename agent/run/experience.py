@@ -10,14 +10,13 @@ import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
 from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.learning.feed import Feed
-from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.agent.pools.worker_pool import WorkerPool
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError, ConfigError
@@ -27,6 +26,9 @@ from ritornello.replay.manager import ReplayManager
 from ritornello.replay.priorities import Outcome
 from ritornello.replay.scoring import Evaluate, SampleContext
 from ritornello.transport.channel import WorkerStats
+
+if TYPE_CHECKING:
+    from ritornello.agent.pools.serial_pool import SerialPool
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,7 @@ from torch import Tensor
 from ritornello.agent.assembly import Blueprint
 from ritornello.agent.learning.bad_updates import BadUpdates
 from ritornello.agent.learning.feed import Feed
-from ritornello.agent.learning.scorer import Scorer
 from ritornello.agent.pools.pool import ProcessPool
-from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.agent.pools.worker_pool import WorkerPool
 from ritornello.agent.run.coordinator import Coordinator
 from ritornello.agent.run.experience import Experience, Serial
@@ -126,10 +124,14 @@ def make_experience(
     replay, feed = blueprint.replay(), Feed(blueprint.schema, device)
     evaluate = None
     if replay.needs_evaluation:
+        from ritornello.agent.learning.scorer import Scorer
+
         model, _ = blueprint.acting_model()
         scorer = Scorer(model, blueprint.acting_weights, board, blueprint.schema, device)
         evaluate = scorer.evaluate
     if flags.reproducible and make_pool is None:
+        from ritornello.agent.pools.serial_pool import SerialPool
+
         return Serial(SerialPool(blueprint.workers(), board), replay, feed, evaluate)
     depth = flags.cache_output_buffer_size
     return Threaded(

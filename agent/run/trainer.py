@@ -24,7 +24,7 @@ from torch import Tensor
 from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
 from ritornello.agent.assembly import Blueprint
-from ritornello.agent.learners.group import LearnerLost
+from ritornello.agent.process_group import LearnerLost
 from ritornello.agent.run.control import Control
 from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator, kind_of
 from ritornello.agent.run.experience import Moment

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from ritornello.agent.assembly import Blueprint
-from ritornello.agent.learners.group import LearnerLost
 from ritornello.agent.machine import go_to_background
+from ritornello.agent.process_group import LearnerLost
 from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator
 from ritornello.agent.run.messages import REASONS, log_end, log_start
 from ritornello.agent.run.reporting import Reporting
@@ -27,7 +27,6 @@ from ritornello.agent.run.trainer import Summary, Trainer
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.agent.stored.run_rewind import check_not_saved_since, take_back
 from ritornello.core.errors import PlatformError
 from ritornello.core.kept_settings import set_torch
 from ritornello.core.standard_error import say
@@ -84,6 +83,8 @@ class Training:
         folder = resumed or RunFolder.create(flags.results_dir, flags.env, name=flags.run_name)
         with folder.lock():
             if resumed is not None and self.checkpoint is not None:
+                from ritornello.agent.stored.run_rewind import check_not_saved_since
+
                 check_not_saved_since(self.checkpoint)
             with closing(Reporting(folder, flags)) as reporting:
                 return self._train(folder, reporting)
@@ -138,6 +139,8 @@ class Training:
             log.info("learner %d of %d", place.rank, place.world_size)
             return
         if self._resumed_folder() is not None and self.checkpoint is not None:
+            from ritornello.agent.stored.run_rewind import take_back
+
             for note in (*self.checkpoint.notes, *take_back(folder, self.checkpoint)):
                 log.info("%s", note)
         self.coordinator.broadcast(str(folder.path.resolve()))  # its journals are cut by now

@@ -6,8 +6,9 @@ import pytest
 import torch.distributed as dist
 
 from ritornello.agent.learners import group as group_module
-from ritornello.agent.learners.group import GlooGroup, LearnerLost, open_store
+from ritornello.agent.learners.group import GlooGroup, open_store
 from ritornello.agent.learners.place import Place
+from ritornello.agent.process_group import LearnerLost
 from ritornello.agent.run.coordinator import (
     COMPARED_EACH,
     Coordinator,

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 import torch
 
-from ritornello.agent.learners.group import LearnerLost
+from ritornello.agent.process_group import LearnerLost
 from tests.agent.learners import fail_to_step, same, with_bad_reward
 from tests.agent.several import (
     CASES,
