@@ -21,6 +21,7 @@ The exit status of learner 0 is that of the run.
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import subprocess
 import time
@@ -127,7 +128,10 @@ class Launcher:
         if first is None or first < 0:
             why = "did not end, stopped or hanging, and was killed"
             if 0 not in self._killed:
-                why = f"was killed by signal {-(first or 0)}"
+                number = -(first or 0)
+                why = (
+                    f"was killed by {next((s.name for s in signal.Signals if s == number), number)}"
+                )
             say(f"error: learner 0 {why}; a resume goes on from the newest checkpoint")
             return 1
         for rank, status in enumerate(others, start=1):
