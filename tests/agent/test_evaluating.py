@@ -32,7 +32,6 @@ from ritornello.agent.testing.evaluation import (
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.flags.environment import EnvironmentFlags
 from ritornello.metrics.record import check_declared
-from tests.agent import pictures
 from tests.agent.light_followers import light_follower
 from tests.agent.runs import BOTH_GAMES, COUNTING, make_blueprint
 from tests.deadlines import HANGS_S
@@ -134,9 +133,8 @@ def test_a_film_is_there_whole_or_not_at_all(tmp_path):
     assert [path.name for path in (tmp_path / "films").iterdir()] == ["update_00000007.mp4"]
 
 
-@pytest.mark.parametrize("env", [COUNTING, *pictures.IDS])
-def test_a_film_that_cannot_be_made_costs_no_evaluation(tmp_path, env):
-    rows, done, _ = evaluated(tmp_path, order(is_filmed=True), env=env)
+def test_a_film_that_cannot_be_made_costs_no_evaluation(tmp_path):
+    rows, done, _ = evaluated(tmp_path, order(is_filmed=True))
     assert [(row.games, row.film) for row in rows] == [(3, ""), (3, "")]
     assert "no more films are made" in done.problem
     assert list(tmp_path.glob("films/*")) == []

@@ -15,16 +15,13 @@ from ritornello.agent.assembly import Blueprint
 from ritornello.agent.models.base import Inputs
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.run.tally import new_tally
-from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.run.warm_start import carry_over, keep_actions, warm_start
 from ritornello.agent.session import Session, prepare
 from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
-from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.analysis.runs import find_runs
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.spec import EnvSpec, ObservationPart
 from ritornello.metrics.run_files import last_record
-from ritornello.metrics.sinks import Tee
 from tests.agent.runs import make_blueprint, states_at_start
 
 ONE, OTHER = "tests.fakes:tests/Counting-v0", "tests.fakes:tests/Owing-v0"
@@ -160,18 +157,6 @@ def test_what_each_part_of_an_observation_looks_like_goes_along() -> None:
     assert not [name for name in known if not fresh[name].equal(drawn[name])]
 
 
-def test_a_run_that_starts_from_weights_has_done_nothing_yet(tmp_path: Path) -> None:
-    after = make_blueprint(BOTH, reproducible=True)
-    start = warm_start(trained(make_blueprint(ONE)), after)
-    folder = RunFolder.create(tmp_path, "Test-v0")
-    state = Trainer(after, folder, Tee([]), weights=start.weights)._run.state_dict()
-    assert state["learner"]["version"] == 0
-    assert state["learner"]["optimiser"]["state"] == {}
-    assert (state["tally"]["agent_steps"], state["tally"]["updates"]) == (0, 0)
-    for name, tensor in start.weights.items():
-        assert torch.equal(state["learner"]["model"][name], tensor), name
-
-
 def test_weights_of_another_network_and_values_in_other_units_are_refused() -> None:
     checkpoint = trained(make_blueprint(BOTH))
     with pytest.raises(CheckpointError, match="another network"):
@@ -225,6 +210,7 @@ def test_a_new_run_in_one_of_the_games_starts_from_the_weights(
     for name, tensor in training.start.weights.items():
         assert torch.equal(start["learner"]["model"][name], tensor), name
     assert start["learner"]["version"] == start["tally"]["agent_steps"] == 0
+    assert start["learner"]["optimiser"]["state"] == {}
     (folder,) = (run.parent / "new").iterdir()
     flags = json.loads((folder / "flags.json").read_text("utf-8"))
     assert (flags["env"], flags["seed"], flags["feature_out_layer_size"]) == (OTHER, 3, 16)
