@@ -8,7 +8,6 @@ out are files:
       update_000012000.replay   contents of the buffers, if they are saved at all
       step_000001000000.pt      milestones, kept for ever
       best.pt                   the best mean return so far, with the score it was earned with
-      latest                    text: the name of the newest of them
 
 What holds of them:
 
@@ -39,17 +38,16 @@ import torch
 from ritornello.agent.stored.checkpoint_file import DamagedFile, read_tree, write_tree
 from ritornello.agent.stored.checkpoint_folder import (
     BEST,
-    LATEST,
     REPLAY_NAME,
     UPDATE_NAME,
-    candidates,
     numbered,
     replay_name,
+    resolve,
     update_name,
 )
 from ritornello.agent.stored.checkpoint_tree import encode, first_not_finite
 from ritornello.core import faults
-from ritornello.core.atomic_file import atomic_path, remove_temporaries, write_text
+from ritornello.core.atomic_file import atomic_path, remove_temporaries
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.files import disk
 from ritornello.core.plain_data import check_plain, shown_text
@@ -106,7 +104,7 @@ class CheckpointWriter:
         agent_steps: int,
         replay: Mapping[str, Any] | None = None,
     ) -> Path:
-        """Save a checkpoint unless its update is there, make it the latest, drop those beyond K.
+        """Save a checkpoint, unless its update is there, and drop those beyond K.
 
         Args:
           state: nested dicts and lists of tensors, arrays and plain types; see `encode`.
@@ -128,11 +126,10 @@ class CheckpointWriter:
             if self.milestone_due(agent_steps):
                 give_second_name(path, self.folder / f"step_{agent_steps:012d}.pt")
                 self._milestones_done = agent_steps // self._milestone_steps
-            write_text(self.folder / LATEST, path.name + "\n")
             self._drop_old(updates)
         except OSError as error:
             raise CheckpointError(
-                f"{path}, {LATEST!r} or a milestone is not saved: {error.strerror or error}"
+                f"{path} or a milestone is not saved: {error.strerror or error}"
             ) from error
         return path
 
@@ -288,7 +285,7 @@ def load(url: Path | str) -> Checkpoint:
     Raises:
       CheckpointError: if there is none, none is sound, or it is of another format version.
     """
-    paths, notes = candidates(url)
+    paths, notes = resolve(url), list[str]()
     for path in paths:
         try:
             state = _read(path)

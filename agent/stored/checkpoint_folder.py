@@ -1,7 +1,7 @@
 """The names in a `checkpoints` folder, and which file is meant by a folder.
 
 agent/stored/checkpoint.py has the table of the files. Numbers in names decide what is newer, never
-the times of files; and a name that leads to another folder is never followed.
+the times of files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from ritornello.core.run_layout import CHECKPOINTS
 MODEL_WEIGHTS = "model.safetensors"  # name of the file in a model folder (model_file.py)
 SHIPPED_MODELS = Path("models")
 MAX_SHOWN = 5  # runs or models in a message
-LATEST = "latest"
 BEST = "best.pt"
 UPDATE_NAME = re.compile(r"update_([0-9]{1,18})\.pt")
 REPLAY_NAME = re.compile(r"update_([0-9]{1,18})\.replay")
@@ -50,8 +49,8 @@ def run_of(file: Path) -> Path | None:
 def resolve(url: Path | str) -> list[Path]:
     """Return the checkpoint files that `url` means, the best guess first.
 
-    That is the one that `latest` names, then the others by their updates, the highest first, then
-    milestones and `best.pt`.
+    Those by their updates, the highest first, then milestones and `best.pt`. A session that goes on
+    from another one has set aside what is later (agent/stored/run_rewind.py).
 
     Args:
       url: a run folder, its checkpoints folder, or a checkpoint file.
@@ -59,15 +58,10 @@ def resolve(url: Path | str) -> list[Path]:
     Raises:
       CheckpointError: if there is none.
     """
-    return candidates(url)[0]
-
-
-def candidates(url: Path | str) -> tuple[list[Path], list[str]]:
-    """Return the files that `url` means, the best guess first, and what is odd about them."""
     path = Path(url).absolute()  # an environment may change the working directory
     try:
         if path.is_file():
-            return [path], []
+            return [path]
         folder = path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() else path
         is_there = folder.is_dir()
     except OSError as error:  # a name that is too long, a folder that may not be entered
@@ -79,9 +73,7 @@ def candidates(url: Path | str) -> tuple[list[Path], list[str]]:
             "folder, a checkpoint file (.pt), a model folder (models/<name>), or a model on the "
             "hub (hf:<owner>/<name>)." + f" There are: {_listed(near)}." * bool(near)
         )
-    notes: list[str] = []
     found = [
-        *_latest(folder, notes),
         *_newest_first(folder, UPDATE_NAME),
         *_newest_first(folder, MILESTONE_NAME),
         *([folder / BEST] if (folder / BEST).is_file() else []),
@@ -96,27 +88,7 @@ def candidates(url: Path | str) -> tuple[list[Path], list[str]]:
             f"No checkpoint in {folder}. Expected update_*.pt, step_*.pt or best.pt there: the run "
             "may have ended before its first save (--save_model_period)."
         )
-    return list(dict.fromkeys(found)), notes
-
-
-def _latest(folder: Path, notes: list[str]) -> list[Path]:
-    """Return the file that `latest` names, or none, and a note of why not."""
-    pointer = folder / LATEST
-    if not pointer.exists():
-        return []
-    try:
-        with pointer.open("rb") as file:
-            name = file.read(100).decode("utf-8", "replace").strip()
-    except OSError as error:
-        notes.append(f"{pointer} cannot be read ({error.strerror}).")
-        return []
-    if not UPDATE_NAME.fullmatch(name):
-        notes.append(f"{pointer} holds {name!r}, expected a name like update_000000100.pt.")
-        return []
-    if not (folder / name).is_file():
-        notes.append(f"{pointer} names {name}, which is not there.")
-        return []
-    return [folder / name]
+    return found
 
 
 def numbered(folder: Path, pattern: re.Pattern[str]) -> dict[int, Path]:

@@ -34,7 +34,6 @@ from safetensors.torch import save as tensors_to_bytes
 
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.checkpoint_folder import (
-    LATEST,
     MILESTONE_NAME,
     MODEL_WEIGHTS,
     UPDATE_NAME,
@@ -160,7 +159,7 @@ def _check_is_of_no_run(folder: Path) -> None:
     """
     for name in sorted(os.listdir(folder)) if folder.is_dir() else []:
         is_checkpoint = UPDATE_NAME.fullmatch(name) or MILESTONE_NAME.fullmatch(name)
-        is_of_run = name in (LATEST, RECORDS) or (name == FLAGS and not _holds_model(folder))
+        is_of_run = name == RECORDS or (name == FLAGS and not _holds_model(folder))
         if is_checkpoint or is_of_run:
             raise ConfigError(
                 f"{folder} holds {name}, so it is the folder of a run or of its checkpoints, and "

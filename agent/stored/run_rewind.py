@@ -21,17 +21,16 @@ from ritornello.agent.stored.best_evaluated import set_later_aside
 from ritornello.agent.stored.checkpoint import Checkpoint, give_second_name, load
 from ritornello.agent.stored.checkpoint_folder import (
     BEST,
-    LATEST,
     MILESTONE_NAME,
     REPLAY_NAME,
     UPDATE_NAME,
-    candidates,
     numbered,
+    resolve,
     run_of,
     update_name,
 )
 from ritornello.agent.stored.run_folder import RunFolder, create_exclusively
-from ritornello.core.atomic_file import remove_temporaries, write_text
+from ritornello.core.atomic_file import remove_temporaries
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.files import disk
 from ritornello.core.saved_state import whole
@@ -53,7 +52,7 @@ def check_not_saved_since(checkpoint: Checkpoint) -> None:
     if checkpoint.first is None:
         return  # nobody looked for it
     try:
-        first = candidates(checkpoint.asked)[0][0]
+        first = resolve(checkpoint.asked)[0]
     except CheckpointError:
         first = None
     if first == checkpoint.first and checkpoint.path.is_file():
@@ -68,7 +67,8 @@ def check_not_saved_since(checkpoint: Checkpoint) -> None:
 def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = None) -> list[str]:
     """Take the files of a run back to `checkpoint`, which lies in its folder.
 
-    If this is cut short, the next call does the rest: `latest` names the checkpoint first.
+    If this is cut short, the newest checkpoint that is left can be gone on from, and the same
+    command does the rest.
 
     Args:
       folder: folder of the run.
@@ -111,20 +111,26 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
 
 
 def _set_later_aside(checkpoint: Checkpoint, at: datetime) -> list[Path]:
-    """Move checkpoints of later updates out of the way; return where they are now."""
-    folder = checkpoint.path.parent
-    later = _later(checkpoint)
-    _name_as_latest(checkpoint)
+    """Move checkpoints of later updates out of the way; return where they are now.
+
+    A milestone or `best.pt` that is gone on from gets the name of a regular checkpoint besides.
+    """
+    folder, later = checkpoint.path.parent, _later(checkpoint)
+    regular = folder / update_name(checkpoint.updates)
+    if not UPDATE_NAME.fullmatch(checkpoint.path.name) and not regular.exists():
+        give_second_name(checkpoint.path, regular)
     if not later:
         return []
     aside = create_exclusively(folder, CUT_FOLDER.format(at))
     for path in later:
         disk().replace(path, aside / path.name)
+    for made_in in (aside, folder):  # or a power cut could bring them back after the journals' cut
+        disk().sync_folder(made_in)
     return [aside / path.name for path in later]
 
 
 def _later(checkpoint: Checkpoint) -> list[Path]:
-    """Return the checkpoints of later updates in the folder, with what belongs to them."""
+    """Return checkpoints of later updates and their replay contents, in the order of their move."""
     folder, updates = checkpoint.path.parent, checkpoint.updates
     later = [
         path
@@ -140,19 +146,10 @@ def _later(checkpoint: Checkpoint) -> list[Path]:
         is_later = load(folder / BEST).updates > updates
     except CheckpointError:  # there is none, or nothing can be gone on from it
         is_later = False
-    return sorted([*later, *([folder / BEST] if is_later else [])])
-
-
-def _name_as_latest(checkpoint: Checkpoint) -> None:
-    """Make `latest` name the checkpoint; a milestone or `best.pt` gets a regular name besides."""
-    folder = checkpoint.path.parent
-    checkpoint.path.stat()  # raises OSError if it is gone: `latest` would name nothing
-    name = checkpoint.path.name
-    if not UPDATE_NAME.fullmatch(name):
-        name = update_name(checkpoint.updates)
-        if not (folder / name).exists():
-            give_second_name(checkpoint.path, folder / name)
-    write_text(folder / LATEST, f"{name}\n")
+    later += [folder / BEST] if is_later else []
+    newest_first = sorted(later, reverse=True)
+    # Contents last: what is still there if this is cut short has its own.
+    return sorted(newest_first, key=lambda path: path.suffix == ".replay")
 
 
 def _described(cuts: list[Cut], moved: list[Path], updates: int) -> list[str]:

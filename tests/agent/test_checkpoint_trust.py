@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -49,7 +48,6 @@ def test_weights_that_are_not_finite_are_refused_and_nothing_changes(
     }
     writer.save({**state_at(2), "learner": learner}, updates=2, agent_steps=2)  # all is well
     (tmp_path / "update_000000002.pt").unlink()
-    (tmp_path / "latest").write_text("update_000000001.pt\n")
     if where == "float":
         learner["optimiser"]["param_groups"][0]["lr"] = bad
     else:
@@ -101,28 +99,6 @@ def test_a_clock_that_was_set_back_decides_nothing(tmp_path: Path) -> None:
     os.utime(tmp_path / "update_000000213.pt", (9e9, 9e9))
     (tmp_path / "update_000000233.pt").write_bytes(b"damaged")
     assert load(tmp_path).state["updates"] == 223
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../other/update_000000009.pt", "{other}/update_000000009.pt", "step_000000000009.pt",
-        "best.pt", "update_9.pt/", "..", ".", "", "\x00", "update_\u0669.pt", "a" * 5000,
-        "update_000000009.pt\nupdate_000000001.pt",
-    ],
-)  # fmt: skip
-def test_latest_names_a_file_of_its_own_folder_or_is_passed_over_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
-) -> None:
-    other, mine = tmp_path / "other", tmp_path / "mine"
-    save_several(other, [9])
-    save_several(mine, [1])
-    shutil.copy(other / "update_000000009.pt", mine / "best.pt")
-    (mine / "latest").write_text(name.format(other=other), "utf-8")
-    with caplog.at_level(logging.WARNING):
-        assert load(mine).path == mine / "update_000000001.pt"
-    assert "latest holds" in caplog.text
-    assert "Falling back to" in caplog.text
 
 
 # --- what must not be written over ---------------------------------------------------------------

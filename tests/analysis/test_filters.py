@@ -88,7 +88,6 @@ def test_checkpoints_are_those_of_the_whole_training(tmp_path):
     folder.mkdir(parents=True)
     for name in ("update_000000007.pt", "update_000000009.pt"):
         (folder / name).touch()
-    (folder / "latest").write_text("update_000000009.pt\n")
     assert names(checkpoint_files(str(tmp_path / "run"), 10)) == [
         "update_000000007.pt",
         "update_000000009.pt",
@@ -106,7 +105,9 @@ def test_checkpoints_are_those_of_the_whole_training(tmp_path):
     (folder / "step_000000000007.pt").unlink()
     (folder / "step_000000000007.pt").hardlink_to(folder / "update_000000009.pt")
     assert len(checkpoint_files(str(tmp_path / "run"), 100)) == 7
-    assert checkpoint_files(str(folder / "latest"), 4) == [str(folder / "latest")]
+    assert checkpoint_files(str(folder / "update_000000007.pt"), 4) == [
+        str(folder / "update_000000007.pt")
+    ]
 
 
 def names(paths):

@@ -181,13 +181,6 @@ def _damage_journal(session: Session, rng: random.Random) -> None:
     journal.write_bytes(content[:place] + b"\xff{]\n" + content[place + 5 :])
 
 
-def _damage_latest(session: Session, rng: random.Random) -> None:
-    (session.run / "checkpoints" / "latest").write_text(
-        rng.choice(("", "../../elsewhere.pt", "update_999999999.pt", "\0"))
-    )
-
-
 _damaged("damaged-checkpoint", _cut_newest)
 _damaged("flipped-checkpoint", _flip_newest)
 _damaged("damaged-journal", _damage_journal)
-_damaged("damaged-latest", _damage_latest)
