@@ -202,6 +202,22 @@ def test_building_environments_may_take_longer_than_a_step(make_pool):
 # --- deaths --------------------------------------------------------------------------------------
 
 
+def test_a_worker_can_be_started_while_the_terminal_is_full_or_frozen(make_pool, monkeypatch):
+    """multiprocessing would write what waits in the streams first: it fails, or never returns."""
+
+    class Full:
+        def flush(self):
+            raise OSError(28, "No space left on device")
+
+        def write(self, text):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("sys.stdout", Full())
+    pool = make_pool()
+    monkeypatch.undo()
+    gather_until(pool, all_of(0))
+
+
 def test_a_crash_is_reported_with_the_place_in_the_code(make_pool, caplog):
     pool = make_pool("crash")
     gather_until(pool, second_life_of(0))
@@ -243,6 +259,24 @@ def test_a_mistake_in_the_environment_ends_the_run_soon_and_shows_itself(make_po
     assert "The same failure came 3 times in a row" in str(raised.value)
     assert str(raised.value).endswith("giving up.")
     assert pool.restarts == 2
+
+
+def test_a_successor_that_cannot_be_started_is_tried_again(make_pool, monkeypatch, caplog):
+    pool = make_pool()
+    gather_until(pool, lambda taken: len(taken) > 2)
+    place = pool._members[0]
+    launch, calls = place.life.launch, []
+
+    def fail_once(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise OSError(11, "Resource temporarily unavailable")
+        launch(*arguments)
+
+    monkeypatch.setattr(place.life, "launch", fail_once)
+    os.kill(place.process.pid, signal.SIGKILL)
+    gather_until(pool, second_life_of(0))
+    assert "worker 0 could not be started: [Errno 11] Resource temporarily" in caplog.text
 
 
 def test_a_back_off_holds_up_nobody_else(make_pool):
