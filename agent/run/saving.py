@@ -37,9 +37,8 @@ class Saving:
         """Write nothing yet.
 
         Args:
-          run: what is saved, restored already.
-          flush: brings records and games to the disk; returns within seconds, False if not all
-            of them are there.
+          run: what is saved.
+          flush: brings records and games to the disk within seconds; False if some are not there.
         """
         self._run = run
         self._tally = run.tally
