@@ -40,6 +40,7 @@ EXAMPLES = """  python -m ritornello.analysis actions --load_model_url=models/po
 
 Several agents are separated by commas; label=place names one in the figure.
 """
+MAX_STEPS = 3000  # after which a game is ended
 
 
 class Played:
@@ -119,7 +120,7 @@ def watch(
       agent: the agent that plays.
       label: its name in the report.
       task: number of the game among those that the agent plays.
-      options: the command line; `games`, `max_steps`, `seed` and `greedy` are read.
+      options: the command line; `games`, `seed` and `greedy` are read.
       played: gets one entry more, from the first step on.
     """
     count, env = options.games, agent.games[task]
@@ -130,11 +131,11 @@ def watch(
         tasks=[task] * count,
         seed=options.seed,
         greedy=options.greedy,
-        steps=options.max_steps,
+        steps=MAX_STEPS,
     )
     with progress() as bars:
         about = f"{label}: {game_name(env)}"
-        for step in bars.track(moments, options.max_steps, description=about):
+        for step in bars.track(moments, MAX_STEPS, description=about):
             done.add(step)
             if done not in played:
                 played.append(done)
@@ -218,6 +219,5 @@ def _parser() -> argparse.ArgumentParser:
     parser = agent_parser("actions", __doc__, EXAMPLES, about)
     parser.add_argument("--env", metavar="GAME", help="play only this game (default: all)")
     add(parser, "games", 8, "games of each kind, each from a seed of its own", least=1)
-    add(parser, "max_steps", 3000, "end a game after this many steps", least=1)
     add(parser, "greedy", False, "take the most probable action instead of drawing one")
     return parser

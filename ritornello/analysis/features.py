@@ -23,7 +23,7 @@ from ritornello.agent.stored.model_file import find_model_folder
 from ritornello.analysis.figure import save
 from ritornello.analysis.options import add, agent_parser, progress, results_folder, say_written
 from ritornello.analysis.playing import LoadedAgent, load_agent, play_many
-from ritornello.analysis.projections import MAX_POINTS, pca, tsne
+from ritornello.analysis.projections import pca, tsne
 from ritornello.core.atomic_file import atomic_path, write_json
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.charts import INK, new_figure, title
@@ -40,6 +40,7 @@ colours
   distance   from the newest of the same game, in feature space
   game       number of the game, if there are several
 """
+POINTS = 1000  # observations on the map
 ENVS = 8  # that play, or as many as there are games
 STRIDE = 4  # of their steps one is kept: neighbours show nearly the same
 ROWS_PER_UNROLL = 4  # that are kept
@@ -58,16 +59,12 @@ class Points:
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
-    if not 10 <= options.points <= MAX_POINTS:
-        raise ConfigError(f"--points={options.points}, expected 10 to {MAX_POINTS}.")
-    if not 0 < options.perplexity < float("inf"):
-        raise ConfigError(f"--perplexity={options.perplexity:g}, expected a number above 0.")
     agent = load_agent(options.load_model_url)
     folder = results_folder(options.output or agent.folder)
     if options.of == "replay":
-        points = replay_points(agent, options.points, options.buffer, options.seed)
+        points = replay_points(agent, POINTS, options.buffer, options.seed)
     else:
-        points = game_points(agent, options.points, options.seed)
+        points = game_points(agent, POINTS, options.seed)
     _map(agent, points, options, folder / f"features_{options.of}")
     return 0
 
@@ -81,7 +78,6 @@ def _map(agent: LoadedAgent, points: Points, options: argparse.Namespace, stem: 
             bar = bars.add_task("t-SNE", total=options.steps)
             maps["t-SNE"] = tsne(
                 points.features,
-                perplexity=options.perplexity,
                 steps=options.steps,
                 seed=options.seed,
                 on_step=lambda: bars.advance(bar),
@@ -215,7 +211,5 @@ def _parser() -> argparse.ArgumentParser:
     parser = agent_parser("features", __doc__, EXAMPLES)
     add(parser, "of", "game", "games played now, or the saved replay", choices=("game", "replay"))
     add(parser, "buffer", "", "name of the replay buffer; empty: the one that holds most")
-    add(parser, "points", 1000, "observations on the map", least=1)
-    add(parser, "perplexity", 30.0, "t-SNE: about how many neighbours each point has")
     add(parser, "steps", 500, "steps of t-SNE; 0 draws PCA alone", least=0)
     return parser

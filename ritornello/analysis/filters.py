@@ -54,6 +54,7 @@ network that has not learned. How to read the files: docs/analysis.md.
 """
 BASELINE = "two random networks"
 UNTRAINED = "a random network"
+OBSERVATIONS = 256  # on which activations are compared
 ENVS = 8  # that play for the observations, or as many as there are games
 STRIDE = 16  # of their steps one is kept: neighbours show nearly the same
 COLUMNS = 5  # panels side by side
@@ -108,7 +109,7 @@ def _compare_all(
 ) -> list[str]:
     """Compare all pairs of networks, draw the filters, and return the names of the files."""
     newest = agents[-1]
-    shown = played_observations(newest, options.observation_count, options.seed)
+    shown = played_observations(newest, OBSERVATIONS, options.seed)
     rows: list[Comparison] = []
     last: dict[str, tuple[LoadedAgent, LoadedAgent]] = {}  # the newest pair of each other one
     for one, other, name, steps in bars.track(
@@ -122,7 +123,7 @@ def _compare_all(
     drawn += _draw_curves(rows, ("cka",), "linear CKA", folder / "cka.png")
     maps = {name: layer_map(*pair, shown) for name, pair in last.items()}
     _draw_maps(maps, newest.label, folder / "cka_layers.png")
-    drawn += ["cka_layers.png", *draw_filters(newest, folder, options.preferred_steps, bars)]
+    drawn += ["cka_layers.png", *draw_filters(newest, folder, bars)]
     return ["filters.csv", *drawn]
 
 
@@ -160,9 +161,6 @@ def played_observations(agent: LoadedAgent, count: int, seed: int = 0) -> Shown:
 
     Stacks that reach over a reset are left out: a few pictures that are partly black are so unlike
     all others that they alone would decide how alike two layers are.
-
-    Raises:
-      ConfigError: if all of them are the same, so that no two layers can be compared by them.
     """
     envs = max(ENVS, len(agent.games))
     frames = torch.zeros(envs, dtype=torch.int64)  # of this game so far
@@ -177,13 +175,7 @@ def played_observations(agent: LoadedAgent, count: int, seed: int = 0) -> Shown:
             games += [agent.games[task] for task in step.inputs.task_id[whole].tolist()]
         if len(games) >= count:
             break
-    shown = Shown(torch.cat(seen)[:count], games[:count])
-    if bool((shown.obs == shown.obs[:1]).all()):
-        raise ConfigError(
-            f"the {count} observations that are shown are all the same, so that no two layers can "
-            "be compared by them. Give a larger --observation_count."
-        )
-    return shown
+    return Shown(torch.cat(seen)[:count], games[:count])
 
 
 def random_model(agent: LoadedAgent, seed: int) -> ActorCritic:
@@ -322,6 +314,4 @@ def _parser() -> argparse.ArgumentParser:
     about = "other run folders, checkpoint files or model folders to compare it with"
     parser.add_argument("--with", dest="others", default="", metavar="PLACE,...", help=about)
     add(parser, "checkpoints", 10, "largest number of checkpoints of each run", least=1)
-    add(parser, "observation_count", 256, "observations on which activations are compared", least=2)
-    add(parser, "preferred_steps", 60, "steps towards an image that a filter prefers", least=0)
     return parser

@@ -27,19 +27,19 @@ from ritornello.metrics.charts import INK, new_figure
 
 MAX_LAYERS = 4  # that are drawn, evenly spread, the last among them
 MAX_FILTERS = 16  # of a layer
+STEPS = 60  # of ascent to a preferred image
 STEP = 0.08  # of the range of pixels, per step of ascent
 JITTER = 1  # pixels that the image is shifted by at most, each step of the first half
 BLUR_EVERY = 4  # steps of the first half
 WIDTH = 6.5  # inches of a figure
 
 
-def draw_filters(agent: LoadedAgent, folder: Path, steps: int, progress: Progress) -> list[str]:
+def draw_filters(agent: LoadedAgent, folder: Path, progress: Progress) -> list[str]:
     """Draw first_layer.png, its weights, and preferred_<layer>.png for some layers.
 
     Args:
       agent: the agent whose filters are shown.
       folder: folder of the files.
-      steps: number of steps of gradient ascent to a preferred image; 0 draws weights alone.
       progress: shows how far it is.
 
     Returns:
@@ -55,9 +55,10 @@ def draw_filters(agent: LoadedAgent, folder: Path, steps: int, progress: Progres
     title = "first convolution: a line per filter (two side by side), oldest frame left"
     drawn = [_save_tiles(tiles, title, folder / "first_layer.png")]
     picked = np.unique(np.linspace(0, len(names) - 1, MAX_LAYERS).round().astype(int))
-    for index in progress.track(picked if steps else [], description="images that filters prefer"):
+    for index in progress.track(picked, description="images that filters prefer"):
         name = names[index]
-        tiles = _by_frame(preferred_images(agent.model, convs[name], steps) / PIXEL_MAX, agent)
+        images = preferred_images(agent.model, convs[name], STEPS)
+        tiles = _by_frame(images / PIXEL_MAX, agent)
         title = f"what excites {name}: a line per filter (two side by side)"
         drawn.append(_save_tiles(tiles, title, folder / f"preferred_{name}.png"))
     return drawn

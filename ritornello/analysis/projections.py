@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 INITIAL_DIMENSIONS = 50  # that t-SNE keeps of the points, the principal ones
-MAX_POINTS = 6000  # of t-SNE: it holds several matrices of points x points
 EXAGGERATION, EXAGGERATED_SHARE = 12.0, 0.25  # of the attraction, and for which share of the steps
 
 
@@ -49,7 +48,8 @@ def tsne(
     mean little, and neither do their sizes.
 
     Args:
-      points: [N, F] float32, N at most MAX_POINTS; projected to INITIAL_DIMENSIONS first.
+      points: [N, F] float32, some thousands at most, as several matrices of [N, N] are held;
+        projected to INITIAL_DIMENSIONS first.
       perplexity: about how many neighbours a point has; at most a third of the points is used.
       steps: number of steps of gradient descent.
       seed: seed of the noise that tells equal points apart.

@@ -9,6 +9,7 @@ import torch
 
 from ritornello.agent.assembly import build_model
 from ritornello.agent.stored.model_file import save_model
+from ritornello.analysis import actions
 from ritornello.analysis.actions import main
 from tests.analysis.agents import draw_blueprint, write_agent
 
@@ -55,10 +56,11 @@ def test_shares_are_of_what_was_done_and_probabilities_of_what_was_meant(tmp_pat
     assert (output / "actions.png").stat().st_size > 5000
 
 
-def test_long_games_are_cut(tmp_path: Path) -> None:
+def test_long_games_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = write_agent(tmp_path / "agent")
     arguments = [f"--load_model_url={agent}", "--games=2", f"--output={tmp_path / 'out'}"]
-    assert main([*arguments, "--max_steps=3"]) == 0
+    monkeypatch.setattr(actions, "MAX_STEPS", 3)
+    assert main(arguments) == 0
     agents = read(tmp_path / "out")
     assert agents["agent"]["steps"] == 6
     assert agents["agent"]["games_ended"] == 0

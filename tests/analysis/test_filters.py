@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ritornello.analysis import filters
+from ritornello.analysis import filters, filters_images
 from ritornello.analysis.filters import (
     checkpoint_files,
     load_training,
@@ -18,7 +18,6 @@ from tests.agent.builders import make_small_model, make_spec
 from tests.analysis.agents import write_agent
 
 PONG = "PongNoFrameskip-v4"
-SMALL = ("--observation_count=16", "--preferred_steps=2")
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +39,14 @@ def rows_of(folder):
 @pytest.fixture(autouse=True)
 def short_play(monkeypatch):
     monkeypatch.setattr(filters, "STRIDE", 1)
+    monkeypatch.setattr(filters, "OBSERVATIONS", 16)
+    monkeypatch.setattr(filters_images, "STEPS", 2)
 
 
 def test_an_agent_is_itself_and_not_another(agents, tmp_path):
     one, two, nature = map(str, agents)
     others = f"--with={one},{two},{nature}"
-    assert main([f"--load_model_url={one}", others, f"--output={tmp_path}", *SMALL]) == 0
+    assert main([f"--load_model_url={one}", others, f"--output={tmp_path}"]) == 0
     rows = rows_of(tmp_path)
     by_pair = {(row["other"], row["layer"]): row for row in rows}
     for layer in ("convs.0", "convs.2"):
