@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import gymnasium
 import torch
 
 from ritornello.agent.assembly import Blueprint, env_config, model_config, replay_configs
@@ -141,7 +142,8 @@ def log_end(summary: Summary, folder: RunFolder, flags: Flags) -> None:
     if not summary.updates and summary.reason != "interrupted":
         log.error(
             "no update was made: %s agent steps are too few for the first batch "
-            "(--environment_max_steps, --training_fill_in_factor, --batch_size, --r_f_steps)",
+            "(--environment_max_steps, --training_seconds, --training_fill_in_factor, "
+            "--batch_size, --r_f_steps)",
             f"{summary.agent_steps:,}",
         )
     if not folder.has_checkpoint():
@@ -150,6 +152,13 @@ def log_end(summary: Summary, folder: RunFolder, flags: Flags) -> None:
     to_resume = f" --learner_count={flags.learner_count}" if flags.learner_count > 1 else ""
     if summary.reason == "steps":  # without more steps to do, it would be refused
         to_resume += f" \\\n  --environment_max_steps={2 * flags.environment_max_steps}"
+    if any(map(_is_of_a_script, flags.env.split(","))):
+        log.info(
+            "resume or test it in the script that registers %s: "
+            'train(op_mode="train_w_load", load_model_url="%s"), evaluate("%s")',
+            flags.env, folder.path, folder.path,
+        )  # fmt: skip
+        return
     log.info("resume: %s%s", next_command("train_w_load", folder.path, flags), to_resume)
     log.info("test: %s", next_command("test", folder.path, flags))
 
@@ -179,6 +188,12 @@ def next_command(mode: str, folder: Path, flags: Flags) -> str:
         *(f"--{name}={values[name]}" for name in again),
     ]
     return " \\\n  ".join([main_command(), *map(shlex.quote, items)])
+
+
+def _is_of_a_script(env_id: str) -> bool:
+    """Whether the class of an environment is in the script that calls the library."""
+    spec = gymnasium.registry.get(env_id)
+    return spec is not None and getattr(spec.entry_point, "__module__", "") == "__main__"
 
 
 def _counted(count: int, noun: str) -> str:

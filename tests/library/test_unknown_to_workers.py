@@ -19,7 +19,8 @@ class Mine(CartPoleEnv):
 {top}
 import ritornello
 def run():
-    flags = dict(env="Mine-v0", environment_max_steps=400, worker_count=1, charts=False)
+    flags = dict(env="Mine-v0", environment_max_steps=400, worker_count=1, charts=False,
+        training_fill_in_factor=0.01, batch_size=2, r_f_steps=5)
     print(ritornello.train(**flags, {more}).reason)
 if __name__ == "__main__":
     {below}
@@ -50,6 +51,8 @@ def test_an_id_below_the_guard_is_refused_where_workers_need_it(tmp_path, top, b
     done = run(tmp_path, "script.py")
     if trains:
         assert done.stdout.strip().endswith("steps"), done.stderr
+        assert 'evaluate("' in done.stdout + done.stderr
+        assert "--resume=" not in done.stdout + done.stderr
     else:
         assert "<module>:Mine-v0" in done.stderr
         assert not (tmp_path / "results").exists()
