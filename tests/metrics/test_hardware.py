@@ -21,48 +21,37 @@ from ritornello.metrics.record import Record, check_declared
 RANGE_J = 262_143.0
 
 
-class Tree:
-    """The root of a file system with what a kernel shows there."""
+class Machine:
+    """The root of a file system with counters of energy, and a clock that a test moves."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root, self.now_s = root, 100.0
 
-    def write(self, path: str, text: object) -> Path:
-        file = self.root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"{text}\n")
-        return file
-
-    def zone(self, zone: str, name: str, joules: float, range_j: float = RANGE_J) -> Path:
-        folder = f"sys/class/powercap/{zone}"
-        self.write(f"{folder}/name", name)
-        self.write(f"{folder}/max_energy_range_uj", round(range_j * 1e6))
-        return self.write(f"{folder}/energy_uj", round(joules * 1e6))
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
+    def clock(self) -> float:
         return self.now_s
 
+    def zone(self, zone: str, name: str, joules: float) -> Path:
+        folder = self.root / "sys/class/powercap" / zone
+        folder.mkdir(parents=True, exist_ok=True)
+        texts = {"name": name, "max_energy_range_uj": round(RANGE_J * 1e6)}
+        for file, text in {**texts, "energy_uj": round(joules * 1e6)}.items():
+            (folder / file).write_text(f"{text}\n")
+        return folder / "energy_uj"
+
+    def energy(self) -> ProcessorEnergy:
+        return ProcessorEnergy(self.root, self.clock)
+
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    return Tree(tmp_path)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
 
 
 # --- energy --------------------------------------------------------------------------------------
 
 
 def test_packages_and_memory_are_added_up_and_nothing_is_counted_twice(
-    tree: Tree, clock: Clock
+    machine: Machine,
 ) -> None:
     zones = {
         "intel-rapl:0": ("package-0", 10.0),
@@ -74,51 +63,51 @@ def test_packages_and_memory_are_added_up_and_nothing_is_counted_twice(
         "dtpm:0": ("package", 0.0),
     }
     for zone, (name, joules) in zones.items():
-        tree.zone(zone, name, joules)
-    energy = ProcessorEnergy(tree.root, clock)
+        machine.zone(zone, name, joules)
+    energy = machine.energy()
     for zone, (name, joules) in zones.items():
-        tree.zone(zone, name, joules + 100.0)
-    clock.now_s += 5.0
+        machine.zone(zone, name, joules + 100.0)
+    machine.now_s += 5.0
     assert energy.read() == (pytest.approx(300.0), pytest.approx(5.0))
     assert energy.note == ""
 
 
 def test_a_counter_that_starts_again_goes_on_but_not_if_it_was_unseen_or_set_back(
-    tree: Tree, clock: Clock
+    machine: Machine,
 ) -> None:
-    tree.zone("intel-rapl:0", "package-0", RANGE_J - 30.0)
-    energy = ProcessorEnergy(tree.root, clock)
-    tree.zone("intel-rapl:0", "package-0", 20.0)
-    clock.now_s += 5.0
+    machine.zone("intel-rapl:0", "package-0", RANGE_J - 30.0)
+    energy = machine.energy()
+    machine.zone("intel-rapl:0", "package-0", 20.0)
+    machine.now_s += 5.0
     assert energy.read() == (pytest.approx(50.0), pytest.approx(5.0))
-    clock.now_s += RANGE_J / MAX_POWER_W + 1.0  # the computer slept, or the run was stopped
-    tree.zone("intel-rapl:0", "package-0", 1010.0)
+    machine.now_s += RANGE_J / MAX_POWER_W + 1.0  # the computer slept, or the run was stopped
+    machine.zone("intel-rapl:0", "package-0", 1010.0)
     assert energy.read() is None
-    clock.now_s += 5.0
-    tree.zone("intel-rapl:0", "package-0", 3.0)  # not a wrap: that would be 50 kW
+    machine.now_s += 5.0
+    machine.zone("intel-rapl:0", "package-0", 3.0)  # not a wrap: that would be 50 kW
     assert energy.read() is None
-    clock.now_s += 5.0
-    tree.zone("intel-rapl:0", "package-0", 13.0)
+    machine.now_s += 5.0
+    machine.zone("intel-rapl:0", "package-0", 13.0)
     assert energy.read() == (pytest.approx(10.0), pytest.approx(5.0))
     assert energy.note == ""
 
 
 def test_counters_that_cannot_be_read_are_said_and_never_estimated(
-    tree: Tree, clock: Clock
+    machine: Machine,
 ) -> None:
-    assert ProcessorEnergy(tree.root, clock).note.startswith("no energy is measured: ")
-    tree.zone("intel-rapl:0", "package-0", 1.0)
-    secret = tree.zone("intel-rapl:1", "package-1", 1.0)
-    energy = ProcessorEnergy(tree.root, clock)
+    assert machine.energy().note.startswith("no energy is measured: ")
+    machine.zone("intel-rapl:0", "package-0", 1.0)
+    secret = machine.zone("intel-rapl:1", "package-1", 1.0)
+    energy = machine.energy()
     secret.unlink()
     for _ in range(2):
-        clock.now_s += 5.0
+        machine.now_s += 5.0
         assert energy.read() is None  # and not what one of the two packages has used
         assert "chmod a+r" in energy.note
         # An interval is missing: the rest would pass for the whole.
-        tree.zone("intel-rapl:1", "package-1", 1.0)
+        machine.zone("intel-rapl:1", "package-1", 1.0)
     secret.write_text("no number")
-    assert "chmod a+r" in ProcessorEnergy(tree.root, clock).note
+    assert "chmod a+r" in machine.energy().note
 
 
 def test_energy_per_step_is_over_the_steps_in_which_it_was_measured_and_over_sessions() -> None:
@@ -250,16 +239,16 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> FalseProcesses:
 
 
 def test_a_machine_with_everything_is_measured_and_each_metric_is_declared(
-    processes: FalseProcesses, tree: Tree, clock: Clock
+    processes: FalseProcesses, machine: Machine
 ) -> None:
-    tree.zone("intel-rapl:0", "package-0", 1.0)
+    machine.zone("intel-rapl:0", "package-0", 1.0)
     nvml = FalseNvml()
     gpu = Gpu(lambda: nvml, lambda: "GPU-1")
     gpu.read()
-    measured = Hardware(root=tree.root, gpu=gpu, clock=clock)
+    measured = Hardware(root=machine.root, gpu=gpu, clock=machine.clock)
     measured.read(0)
-    clock.now_s += 20.0
-    tree.zone("intel-rapl:0", "package-0", 401.0)
+    machine.now_s += 20.0
+    machine.zone("intel-rapl:0", "package-0", 401.0)
     processes.used[os.getpid()] += 6.0
     processes.used[7] = 0.5  # a new process has the number
     del processes.used[8]
@@ -274,7 +263,7 @@ def test_a_machine_with_everything_is_measured_and_each_metric_is_declared(
     assert values["system/cpu_percent"] == pytest.approx(62.5)
     assert values["system/memory_mb"] == pytest.approx(4.0)
     assert values["system/pss_mb"] == pytest.approx(2.0)
-    clock.now_s += 1.0
+    machine.now_s += 1.0
     assert "system/pss_mb" not in measured.read(1000), "every 15 seconds"
     assert measured.new_notes() == []
     for name in values:
