@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ritornello.core.errors import CheckpointError, ConfigError, Full
+from ritornello.core.errors import CheckpointError, Full
 from ritornello.core.saved_state import expect, item, whole
 from ritornello.replay.distance import Evidence, Floats
 from ritornello.replay.entry_table import EntryTable
@@ -216,10 +216,7 @@ class Buffer:
         """
         if not proposal.leaves_a_choice:
             return proposal
-        if evidence is None:
-            raise ConfigError(
-                f"buffer {self.name} scores its candidates, but nothing evaluates them."
-            )
+        assert evidence is not None, "there are more candidates than draws"
         chosen = self.sampler.choose(proposal.count, proposal.draws, evidence)
         weights = proposal.weights
         return replace(

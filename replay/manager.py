@@ -9,6 +9,7 @@ Next to read: replay/cache.py, which calls `sample` ahead of the learner.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,16 +19,16 @@ from typing import Any
 import numpy as np
 
 from ritornello.core import faults
-from ritornello.core.errors import CheckpointError, Closed, ConfigError
+from ritornello.core.errors import CheckpointError, Closed
 from ritornello.core.plain_data import shown
 from ritornello.core.saved_state import expect, item, items, whole, within
 from ritornello.core.unroll import Record, UnrollSchema
 from ritornello.replay.buffer import Buffer
 from ritornello.replay.codec import Codec, encode
 from ritornello.replay.item import Draw, Item
-from ritornello.replay.mixing import Mixer
+from ritornello.replay.mixing import DiscardingStrategy, Mixer
 from ritornello.replay.priorities import Outcome
-from ritornello.replay.scoring import Claim, RecordReader, SampleContext, choose, common_stride
+from ritornello.replay.scoring import Claim, SampleContext, choose, common_stride
 
 STATE_FORMAT = 1
 COUNTERS = ("next_id", "update", "draws", "online_draws")
@@ -49,7 +50,7 @@ class ReplayManager:
         *,
         schema: UnrollSchema,
         codec: Codec,
-        discarding_strategy: str = "block",
+        discarding_strategy: DiscardingStrategy = "block",
         max_draws_per_unroll: float | None = None,
     ) -> None:
         """Put the buffers together.
@@ -70,12 +71,6 @@ class ReplayManager:
         Raises:
           ConfigError: if the parts do not fit together.
         """
-        for buffer in buffers:
-            if buffer.needs_stored_features and not schema.feature_count:
-                raise ConfigError(
-                    f"replay buffer {buffer.name} compares stored features, but unrolls carry "
-                    "none: build the schema with a feature_count."
-                )
         common_stride(buffers)  # refuses different ones
         self.buffers = tuple(buffers)
         self.batch_size = batch_size
@@ -154,7 +149,7 @@ class ReplayManager:
         if claim is None:
             return None
         faults.at("replay.sample")
-        read = RecordReader()
+        read = functools.cache(Item.record)
         proposals, drifts = choose(self.buffers, claim, context, self._schema, read)
         with self._lock:
             for buffer, chosen in zip(self.buffers, proposals, strict=True):

@@ -55,7 +55,7 @@ class Mixer:
         ratios: Sequence[Fraction],
         batch_size: int,
         rng: np.random.Generator,
-        discarding_strategy: str,
+        discarding_strategy: DiscardingStrategy,
         max_draws_per_unroll: float | None,
     ) -> None:
         """Put the buffers together; the arguments are those of `ReplayManager`.
@@ -63,19 +63,12 @@ class Mixer:
         Raises:
           ConfigError: if they do not fit together.
         """
-        names = [buffer.name for buffer in buffers]
-        if len(ratios) != len(buffers) or len(set(names)) != len(names):
-            raise ConfigError(
-                f"replay has buffers {names} and {len(ratios)} ratios, "
-                "expected different names and a ratio for each."
-            )
         # Their capacity holds the workers back, and ties the number of updates to experience.
         self._has_brake = any(buffer.sets_the_pace for buffer in buffers)
         if max_draws_per_unroll is None and not self._has_brake:
             raise ConfigError(
-                f"no replay buffer of {names} is a queue or circular, so nothing ties the number "
-                "of updates to the amount of new experience. Add a queue, or give "
-                "max_draws_per_unroll."
+                "no replay buffer is a queue or circular, so nothing ties the number of updates to "
+                "the amount of new experience. Add a queue, or give max_draws_per_unroll."
             )
         for buffer, ratio in zip(buffers, ratios, strict=True):
             share = ceil(ratio * batch_size)
@@ -86,11 +79,6 @@ class Mixer:
                     "batches that take turns. Raise its capacity in --replay_parameters, or lower "
                     "--batch_size."
                 )
-        if discarding_strategy not in DISCARDING_STRATEGIES:
-            raise ConfigError(
-                f"discarding_strategy is {discarding_strategy!r}, "
-                f"expected one of {', '.join(DISCARDING_STRATEGIES)}."
-            )
         self.buffers = tuple(buffers)
         self._discarding_strategy = discarding_strategy
         self._drop_newest_next = False  # whose turn it is in "alternating": first an old unroll

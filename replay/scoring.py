@@ -42,19 +42,7 @@ class SampleContext:
     evaluate: Evaluate | None = None  # None if no buffer scores its candidates
 
 
-class RecordReader:
-    """Decodes each item at most once. Each batch has its own reader, used by one thread."""
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self._records: dict[int, Record] = {}
-
-    def __call__(self, item: Item) -> Record:
-        """Return the item's record, read-only."""
-        record = self._records.get(item.id)
-        if record is None:
-            record = self._records[item.id] = item.record()
-        return record
+Read: TypeAlias = Callable[[Item], Record]  # decodes an item, at most once for a batch
 
 
 def scored_rows(unroll_length: int, stride: int) -> Rows:
@@ -84,7 +72,7 @@ def choose(
     claim: Claim,
     context: SampleContext,
     schema: UnrollSchema,
-    read: RecordReader,
+    read: Read,
 ) -> tuple[list[Proposal], dict[int, Floats]]:
     """Score what must be scored, all buffers together, and let each buffer choose.
 
@@ -129,7 +117,7 @@ def gather_evidence(
     context: SampleContext,
     schema: UnrollSchema,
     stride: int,
-    read: RecordReader,
+    read: Read,
 ) -> list[Evidence | None]:
     """Return the evidence about each job's items, from one call; None for a job without items.
 
@@ -143,10 +131,7 @@ def gather_evidence(
     items = {item.id: item for job in jobs for item in job.items}
     if not items:
         return [None] * len(jobs)
-    if context.evaluate is None:
-        raise ConfigError(
-            "a replay buffer scores its candidates, so SampleContext.evaluate must be given."
-        )
+    assert context.evaluate is not None, "a buffer scores its candidates"
     rows = scored_rows(schema.unroll_length, stride)
     records = [read(item) for item in items.values()]
     newest = {item.id: item for job in jobs for item in job.newest if item.id not in items}

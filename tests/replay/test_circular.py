@@ -14,7 +14,6 @@ from ritornello.replay.parameters import (
     make_buffers,
     most_unrolls_held,
     new_unrolls_per_update,
-    normal_form,
     parse_replay_parameters,
     renewal_updates,
 )
@@ -129,39 +128,7 @@ def drawn(manager, updates):
     return batches
 
 
-@pytest.mark.parametrize(("batches", "uses"), [(4, 2), (3, 5), (1, 3), (5, 1), (1, 1)])
-def test_every_unroll_is_used_exactly_so_often(batches, uses):
-    size = 3
-    made = drawn(make_manager([circular(batches * size, uses=uses)], size), 200)
-    times = Counter(i for batch in made for i, _ in batch)
-    last = {i for batch in made[-3 * batches * uses :] for i, _ in batch}  # may not be through yet
-    of_first = [times[i] for i in range(batches * size)]
-    assert of_first == [
-        -(-uses * number // batches) for number in range(1, batches + 1) for _ in range(size)
-    ]
-    through = [i for i in times if i >= batches * size and i not in last]
-    assert len(through) > 20
-    assert {times[i] for i in through} == {uses}
-    # Each is new once, except for those that did without their first draw.
-    new = Counter(i for batch in made for i, is_online in batch if is_online)
-    assert set(new.values()) == {1}
-    assert all(new[i] for i in through)
-
-
 # --- configs -------------------------------------------------------------------------------------
-
-
-def test_it_has_the_keys_of_its_kind_alone():
-    (config,) = parse_replay_parameters([circular(8)])
-    assert config.values == {"uses": 2}
-    assert normal_form([config]) == [{**circular(8), "uses": 2}]
-    for wrong, message in (
-        ({"uses": 0}, "uses of replay buffer 1 is 0, expected whole number >= 1"),
-        ({"reservoir": True}, "which has no reservoir"),
-        ({"insert_strategy": "elite_insertion"}, "which has no insert_strategy"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            parse_replay_parameters([circular(8, **wrong)])
 
 
 def test_it_sets_the_pace_and_stays_one_for_all_games():

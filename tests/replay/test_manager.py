@@ -5,7 +5,6 @@ import pytest
 
 from ritornello.agent.run.experience import Experience
 from ritornello.core.errors import CheckpointError, Closed, ConfigError, ShapeError
-from ritornello.replay.manager import ReplayManager
 from ritornello.replay.scoring import Evaluation, scored_rows
 from tests.replay.builders import (
     ALL_KINDS,
@@ -94,18 +93,6 @@ def online(manager, batches):
     return sizes
 
 
-def test_another_share_of_replay_counts_from_the_next_batch_and_can_be_taken_back():
-    manager = make_manager([queue(60, 0.5), standard(60, 0.5)], 8)
-    insert(manager, *range(60))
-    assert manager.own_share == Fraction(1, 2)
-    assert online(manager, 2) == [4, 4]
-    manager.set_replay_share(Fraction(3, 4))
-    assert online(manager, 4) == [4, 2, 2, 2]  # the first of them was being collected
-    assert manager.own_share == Fraction(1, 2)
-    manager.set_replay_share(Fraction(1, 2))
-    assert online(manager, 2) == [2, 4]
-
-
 def test_a_run_goes_on_with_the_changed_share_draw_by_draw():
     def make():
         return make_manager([queue(80, 0.5), standard(80, 0.5)], 7)
@@ -128,13 +115,7 @@ def test_a_run_goes_on_with_the_changed_share_draw_by_draw():
 def test_everything_that_does_not_fit_together_is_refused():
     with pytest.raises(ConfigError, match="max_draws_per_unroll"):
         make_manager([standard(4)], 2)
-    with pytest.raises(ConfigError, match="drop_all"):
-        make_manager([queue(4)], 2, discarding_strategy="drop_all")
-    with pytest.raises(ConfigError, match="feature_count"):
-        make_manager([queue(4, 0.5), elite(4, 0.5)], 2, schema=SCHEMA_WITHOUT_FEATURES)
     make_manager([queue(4, 0.5), attentive(4, 0.5)], 2, schema=SCHEMA_WITHOUT_FEATURES)
-    with pytest.raises(ConfigError, match="ratio for each"):
-        ReplayManager([], [1], 2, np.random.default_rng(0), schema=SCHEMA, codec=None)
     manager = make_manager([queue(4)], 2)
     with pytest.raises(ShapeError, match="another schema"):
         manager.insert(np.zeros(3, np.uint8), 0, 0)

@@ -5,13 +5,12 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from ritornello.replay.buffer import Buffer
-from ritornello.replay.distance import Evidence
 from ritornello.replay.priorities import Outcome
 from ritornello.replay.prioritised import SMALLEST_ERROR, Prioritised
 from ritornello.replay.removers import Oldest
 from ritornello.replay.sampler import Candidates, Sampler
 from tests.reference.prioritised_loops import importance_weights, unroll_priority
-from tests.replay.builders import fill, priorities_of
+from tests.replay.builders import fill
 
 
 def buffer_of(priorities, *, capacity=None, **options):
@@ -86,14 +85,6 @@ def test_the_priority_of_an_unroll_equals_the_plain_loop(errors, learned, alpha,
     assert sampler.priorities(outcome) == pytest.approx([expected] * 2, rel=1e-9)
 
 
-def test_contents_that_were_saved_without_priorities_are_taken_for_new():
-    plain = Buffer("b", 3, Sampler(), Oldest())
-    items = dict(enumerate(fill(plain, 3)))
-    buffer = Buffer("b", 3, Prioritised(), Oldest())
-    buffer.load_state_dict(plain.state_dict(), items)
-    assert priorities_of(buffer) == {0: 1.0, 1: 1.0, 2: 1.0}
-
-
 class Mistaken(Sampler):
     """A sampler that answers whatever a test says."""
 
@@ -146,21 +137,3 @@ def test_wrong_priorities_are_refused_where_they_were_made(priorities, message):
     buffer = Buffer("mine", 3, Mistaken(priorities=priorities), Oldest())
     with pytest.raises(ValueError, match=message):
         buffer.priorities(Outcome(np.zeros((2, 4)), np.ones((2, 4), bool)))
-
-
-def test_a_choice_among_weighted_candidates_keeps_the_weight_of_each():
-    class Choosy(Sampler):
-        scores = True
-
-        def propose(self, contents, n, progress, rng):
-            return Candidates(np.arange(5), np.array([0.1, 0.2, 0.3, 0.4, 1.0]))
-
-        def choose(self, n, draws, evidence):
-            return np.array([3, 1])
-
-    buffer, rng = Buffer("mine", 5, Choosy(), Oldest()), np.random.default_rng(0)
-    fill(buffer, 5)
-    nothing = np.zeros((5, 1, 1))
-    evidence = Evidence(nothing, nothing, nothing, nothing, None)
-    chosen = buffer.choose(buffer.propose(2, 0.0, rng), evidence)
-    assert [(item.id, weight) for item, weight in chosen.weighted()] == [(3, 0.4), (1, 0.2)]

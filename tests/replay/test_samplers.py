@@ -71,18 +71,6 @@ def filled(sampler, count):
     return buffer
 
 
-def test_least_drawn_covers_all_items_before_it_takes_one_again():
-    """Its pool is the whole buffer, so after each third batch all were drawn equally often."""
-    buffer, rng = filled(LeastDrawn(lambda_batch_multiplier=6), 12), np.random.default_rng(0)
-    for batch in range(1, 13):
-        chosen = buffer.choose(buffer.propose(4, 0.0, rng), None).items
-        assert len({item.id for item in chosen}) == 4
-        buffer.commit(chosen)
-        draws = buffer.state_dict()["draws"]
-        assert draws.max() - draws.min() <= 1
-        assert (draws.max() == draws.min()) == (batch % 3 == 0)
-
-
 def test_among_equals_least_drawn_draws_each_equally_likely():
     buffer, rng = filled(LeastDrawn(lambda_batch_multiplier=6), 12), np.random.default_rng(5)
     buffer.commit([item for item in buffer.items if item.id < 6])

@@ -1,17 +1,12 @@
 """Replay of several games: each has its own part of every buffer but the queue."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from ritornello.agent.assembly import buffer_configs
 from ritornello.core.errors import CheckpointError
-from ritornello.flags.options import Flags
 from ritornello.replay.scoring import Evaluation
 from tests.replay.builders import (
     SCHEMA,
-    SPEC,
     attentive,
     context,
     elite,
@@ -71,17 +66,6 @@ def test_a_buffer_that_is_not_per_game_keeps_what_was_played_of_a_game_before() 
     apart = make_manager([queue(4, 0.5), standard(8, 0.5)], 4, task_shares=(1, 0))
     with pytest.raises(CheckpointError, match="with per_game off"):
         after.load_state_dict(apart.state_dict(contents=True))
-
-
-def test_the_flags_divide_replay_among_the_games():
-    flags = Flags(
-        env="PongNoFrameskip-v4,CarnivalNoFrameskip-v4",
-        env_shares="3,1",
-        replay_parameters=[queue(9, 0.5), standard(8, 0.5)],
-    )
-    spec = replace(SPEC, env_id=flags.env)
-    parts = [(part.task, part.capacity) for part in buffer_configs(flags, spec)]
-    assert parts == [(None, 9), (0, 6), (1, 2)]
 
 
 def test_distances_are_compared_only_within_a_game():

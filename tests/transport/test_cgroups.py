@@ -68,13 +68,3 @@ def test_the_quota_of_a_container_bounds_the_cores(cgroups, monkeypatch, text, c
     monkeypatch.setattr(machine, "_affinity_count", lambda: 1)
     (inner / "cpu.max").write_text("9 1\n")
     assert machine.cpu_count() == 1
-
-
-@pytest.mark.parametrize(("quota", "cores"), [("250000", 3), ("-1", None)])
-def test_a_quota_of_the_first_version_of_groups_counts_as_well(cgroups, quota, cores):
-    (cgroups.parent / "own").write_text("4:memory:/docker\n3:cpu,cpuacct:/docker\n")
-    folder = cgroups / "cpu,cpuacct" / "docker"
-    folder.mkdir(parents=True)
-    (folder / "cpu.cfs_quota_us").write_text(f"{quota}\n")
-    (folder / "cpu.cfs_period_us").write_text("100000\n")
-    assert cpu_quota() == cores

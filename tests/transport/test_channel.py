@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ritornello.core.errors import Closed, TransportError
+from ritornello.core.errors import TransportError
 from ritornello.transport.channel import Failed, Ready, WorkerChannel
 from ritornello.transport.ring import SlotState, UnrollRing
 from ritornello.transport.weights import WeightBoard
@@ -276,14 +276,3 @@ def test_the_last_words_of_a_worker_arrive_before_the_end_of_file():
     assert channel.poll() == []
     channel.stop()  # to nobody: not an error
     channel.close()
-
-
-def test_a_worker_whose_learner_is_gone_gets_closed_from_every_call():
-    channel, end = make_pair()
-    slot = end.wait_for_slot(0)
-    channel.close()
-    with pytest.raises(Closed, match="learner process is gone"):
-        end.send_ready(slot)
-    with pytest.raises(Closed, match="learner process is gone"):
-        end.wait_for_slot(TIMEOUT_S)
-    end.close()

@@ -41,16 +41,6 @@ def test_a_half_written_set_is_never_seen():
     assert (into == 1).all()
 
 
-def test_an_exception_while_writing_publishes_nothing():
-    board, into = WeightBoard(NBYTES), buffer()
-    with pytest.raises(ZeroDivisionError), board.write(5) as half:
-        half[...] = 1 // 0
-    assert board.version == -1
-    with board.write(5) as half:
-        half[...] = 5
-    assert board.read_if_newer(-1, into) == 5
-
-
 class Overtaking(np.ndarray):
     """A reader's memory in which the writer publishes in the middle of each of the first copies."""
 

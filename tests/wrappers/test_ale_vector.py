@@ -101,12 +101,6 @@ def test_zero_lives_without_the_end_of_the_game_is_not_a_lost_life(run):
     assert flags == [(False, False), (True, False)]
 
 
-def test_lives_are_ignored_without_episodic_life(run):
-    rows = [(0, False, False, 2, 4), (0, True, False, 0, 8)]
-    _, flags = run(rows, episodic_life=False)
-    assert flags == [(False, False), (True, False)]
-
-
 def test_resetting_again_starts_the_same_games_again():
     vector = make(num_envs=2)
     runs = []

@@ -139,12 +139,3 @@ def test_environments_that_forget_their_actions_say_that_they_cannot_be_saved():
     assert vector._games[0].actions == []  # nothing grows without end
     with pytest.raises(PlatformError, match="restorable=True"):
         vector.state_dict()
-
-
-def test_time_limits_truncate_and_are_not_termination():
-    vector = make(config=EnvConfig("tests.fakes:tests/Infinite-v0"))
-    vector.reset()
-    rows = play(vector, np.zeros((11, 1), np.int64))
-    assert not any(terminated[0] for _, _, terminated, _, _ in rows)
-    assert [first[0] for _, _, _, first, _ in rows] == [False] * 10 + [True]
-    assert rows[9][4] == [EpisodeEnd(0, 10.0, 10, 10)]

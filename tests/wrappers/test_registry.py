@@ -7,7 +7,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import gymnasium
 import numpy as np
 import pytest
 
@@ -125,18 +124,6 @@ def test_the_spec_of_a_flat_environment_ignores_the_rules_of_atari():
     assert (spec.action_count, spec.action_repeat, spec.is_image) == (2, 1, False)
 
 
-def test_an_environment_that_lacks_a_package_is_refused_with_the_reason():
-    def need_something():
-        raise gymnasium.error.DependencyNotInstalled("box2d is not installed")
-
-    gymnasium.register("tests/Needy-v0", entry_point=need_something)
-    try:
-        with pytest.raises(ConfigError, match="tests/Needy-v0.*box2d is not installed"):
-            make_env_spec(EnvConfig("tests/Needy-v0"))
-    finally:
-        del gymnasium.registry["tests/Needy-v0"]
-
-
 @pytest.mark.parametrize(
     ("config", "asked", "name", "reason"),
     [
@@ -171,26 +158,6 @@ def test_an_ale_py_built_without_the_vector_environment_is_no_obstacle(monkeypat
     backend = choose_backend(EnvConfig("PongNoFrameskip-v4"))
     assert backend.name == "gymnasium"
     assert "no vector environment" in backend.reason
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"action_repeat": 0},
-        {"frames_stacked": 0},
-        {"noop_max": -1},
-        {"height": 0},
-        {"width": -3},
-        {"max_episode_frames": 0},
-        {"sticky_action_probability": 1.0},
-        {"sticky_action_probability": -0.1},
-        {"backend": "envpool"},
-    ],
-    ids=str,
-)
-def test_values_that_no_environment_can_honour_are_refused(options):
-    with pytest.raises(ConfigError, match=f"{next(iter(options))} is .*expected"):
-        EnvConfig("PongNoFrameskip-v4", **options)
 
 
 @pytest.mark.parametrize(
