@@ -26,7 +26,7 @@ import psutil
 
 from ritornello.core.process_death import children_deaf_to
 from ritornello.core.warden import Warden
-from ritornello.transport.lifeline import WORDS, Lifeline, LifelineEnd, Phase
+from ritornello.transport.lifeline import Lifeline, LifelineEnd, Phase
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class Supervised:
             self._is_spoken_of = True
             log.warning(
                 "%s has been %s for %.0f s, and is given %.0f s for that",
-                self.name, WORDS[beat.phase], self._silent_s, limit_s,
+                self.name, beat.phase.words, self._silent_s, limit_s,
             )  # fmt: skip
         if not limit_s or self._silent_s < limit_s:
             return
@@ -163,7 +163,7 @@ class Supervised:
         elif self._silent_s - self._asked_at_s < STACK_WAIT_S:
             return
         self.hung = (
-            f"was {WORDS[beat.phase]} and gave no sign of life for {self._silent_s:.0f} s "
+            f"was {beat.phase.words} and gave no sign of life for {self._silent_s:.0f} s "
             "(--worker_timeout), so it was killed"
         )
         if self._is_stopped():
@@ -237,7 +237,7 @@ class Supervised:
         if self.state is State.ENDING:
             return f"{self.name}: ending"
         beat = self._lifeline.pulse.read()
-        return f"{self.name}: {WORDS[beat.phase]} for {time.monotonic() - beat.since:.0f} s"
+        return f"{self.name}: {beat.phase.words} for {time.monotonic() - beat.since:.0f} s"
 
     def present(self) -> tuple[int | None, str, float]:
         """Return (process id, what it does, seconds of silence); the id is None without one."""
@@ -246,7 +246,7 @@ class Supervised:
             return None, "not there", 0.0
         doing = "ending"
         if self.state is State.RUNNING:
-            doing = WORDS[self._lifeline.pulse.read().phase]
+            doing = self._lifeline.pulse.read().phase.words
         return process.pid, doing, self._silent_s
 
     def close(self) -> None:

@@ -38,36 +38,28 @@ PHASE, SINCE, BEATS = range(CELLS)
 
 
 class Phase(IntEnum):
-    """What a worker, an inference server or the process that evaluates does."""
+    """What a worker, an inference server or the process that evaluates does, and how to say it."""
 
-    STARTING = 0  # nothing has been heard of it
-    BUILDING = 1
-    WAITING = 2
-    ACTING = 3
-    ASKING = 4
-    STEPPING = 5
-    SENDING = 6
-    CLOSING = 7
-    IDLE = 8
-    ANSWERING = 9
-    RESTING = 10
-    PLAYING = 11
+    words: str
 
+    def __new__(cls, number: int, words: str = "") -> Phase:
+        """Make a member; Phase(number) finds one."""
+        phase = int.__new__(cls, number)
+        phase._value_, phase.words = number, words
+        return phase
 
-WORDS = {
-    Phase.STARTING: "starting its interpreter",
-    Phase.BUILDING: "building environments and model",
-    Phase.WAITING: "waiting for a free slot",
-    Phase.ACTING: "choosing actions",
-    Phase.ASKING: "waiting for the inference server",
-    Phase.STEPPING: "stepping environments",
-    Phase.SENDING: "handing over a block",
-    Phase.CLOSING: "closing environments",
-    Phase.IDLE: "waiting for questions",
-    Phase.ANSWERING: "answering questions",
-    Phase.RESTING: "waiting for the next evaluation",
-    Phase.PLAYING: "playing games that evaluate the agent",
-}
+    STARTING = 0, "starting its interpreter"  # nothing has been heard of it
+    BUILDING = 1, "building environments and model"
+    WAITING = 2, "waiting for a free slot"
+    ACTING = 3, "choosing actions"
+    ASKING = 4, "waiting for the inference server"
+    STEPPING = 5, "stepping environments"
+    SENDING = 6, "handing over a block"
+    CLOSING = 7, "closing environments"
+    IDLE = 8, "waiting for questions"
+    ANSWERING = 9, "answering questions"
+    RESTING = 10, "waiting for the next evaluation"
+    PLAYING = 11, "playing games that evaluate the agent"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from ritornello.agent.pools.pool import ProcessPool
 from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.core.errors import WorkerDied
-from ritornello.transport.lifeline import WORDS
+from ritornello.transport.lifeline import Phase
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
 from tests.deadlines import HANGS_S
@@ -90,7 +90,7 @@ def test_per_environment_seq_arrives_without_gap_or_repetition_unless_a_worker_d
     ]  # fmt: skip
     assert sum(row.unrolls for row in rows) == 3 * len(taken)
     assert [row.pid for row in rows] == [member.process.pid for member in pool._members]
-    assert {row.doing for row in rows} <= set(WORDS.values())
+    assert {row.doing for row in rows} <= {phase.words for phase in Phase}
 
     victim = pool._members[0].process
     os.kill(victim.pid, signal.SIGKILL)

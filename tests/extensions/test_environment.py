@@ -76,42 +76,6 @@ def test_the_newest_frames_are_stacked_and_turned():
     assert "images of 12x20 pixels and 2 channels, 2 stacked" in describe(config)
 
 
-@pytest.mark.parametrize(
-    ("shape", "dtype", "said", "frame_shape"),
-    [
-        ((64, 48, 3), np.uint8, None, (3, 64, 48)),
-        ((3, 64, 48), np.uint8, None, (3, 64, 48)),
-        ((7, 7, 30), np.uint8, None, (30, 7, 7)),
-        ((30, 7, 7), np.uint8, "first", (30, 7, 7)),
-        ((4, 9, 6), np.uint8, "last", (6, 4, 9)),
-        ((4, 4, 4), np.uint8, None, (4, 4, 4)),
-        ((20, 30), np.uint8, None, (1, 20, 30)),
-        ((10, 12, 5), np.float32, None, (5, 10, 12)),
-    ],
-)
-def test_the_axis_of_the_channels_is_found_or_said(shape, dtype, said, frame_shape):
-    class Shows(gymnasium.Env):
-        observation_space = Box(0, 255 if dtype == np.uint8 else 1, shape, dtype)
-        action_space = Discrete(2)
-        metadata = {"render_modes": [], **({} if said is None else {"channels": said})}
-
-        def reset(self, *, seed=None, options=None):
-            super().reset(seed=seed)
-            return self.shown(), {}
-
-        def step(self, action):
-            return self.shown(), 0.0, False, False, {}
-
-        def shown(self):
-            return self.np_random.uniform(0, 1, shape).astype(dtype)
-
-    with env_of(Shows) as env_id:
-        spec = make_env_spec(EnvConfig(env_id))
-        assert (spec.frame_shape, spec.frame_dtype) == (frame_shape, np.dtype(dtype).name)
-        assert spec.is_image
-        assert not check(env_id).wrongs
-
-
 def test_an_image_of_another_shape_is_told_as_the_environment_has_it():
     vector = make_env_vector(EnvConfig(LIGHT), 1, [0])
     vector.reset()
@@ -624,20 +588,3 @@ def test_the_command_that_is_recommended_has_the_arguments(capsys):
     assert main([LIGHT, f"--env_kwargs={SMALL}"]) == 0
     command = capsys.readouterr().out.splitlines()[-1]
     assert command == f"  {main_command()} --env={LIGHT} --env_kwargs='{SMALL}'"
-
-
-@pytest.mark.parametrize(
-    "picture", [np.zeros((8, 8, 4), np.uint8), np.zeros((1, 8, 3), np.uint8)], ids=str
-)
-def test_pictures_that_no_film_can_show_are_wrong(picture):
-    class Drawing(Silent):
-        metadata = {"render_modes": ["rgb_array"]}
-
-        def __init__(self, render_mode=None):
-            self.render_mode = render_mode
-
-        def render(self):
-            return picture
-
-    lines = said_of(Drawing).lines
-    assert any("rendering: render() returns array" in line for line in lines), lines

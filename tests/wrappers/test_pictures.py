@@ -253,6 +253,11 @@ def test_the_channels_are_the_odd_axis_and_a_stack_counts_images(shape, axes):
         assert said in describe(config)
 
 
+def test_an_environment_may_say_where_its_channels_are():
+    assert channel_axes((30, 7, 7), "first") == (0,)
+    assert channel_axes((4, 9, 6), "last") == (2,)
+
+
 @pytest.mark.parametrize("shape", [(12, 84, 84), (60, 80, 3), (4, 40, 48, 3)])
 def test_the_checker_says_which_axis_it_takes_for_the_channels(shape):
     order = "last" if shape[-1] == 3 else "first"
