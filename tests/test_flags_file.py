@@ -256,6 +256,16 @@ def test_flags_of_a_file_that_change_nothing_are_said_like_typed_ones(tmp_path, 
     assert all(f"--{name.partition(':')[0]}" in line for name in text.splitlines())
 
 
+def test_a_preset_of_games_that_changes_nothing_is_said_and_one_of_vectors_is_not(tmp_path):
+    for argv in (["--preset=rgb_stack"], [written(tmp_path, "preset: rgb_stack")]):
+        argv = ["--env=CartPole-v1", *argv]
+        (line,) = remarks(argv, resolve(*argv, family="vector"))
+        assert "--frames_stacked" in line
+        assert "--grayscaling_frames" in line
+    argv = ["--preset=cartpole,vector"]
+    assert remarks(argv, resolve(*argv, family="vector")) == []
+
+
 @pytest.mark.parametrize("name", ["results_dir", "load_model_url"])
 def test_a_tilde_is_the_home_of_the_user(monkeypatch, name):
     monkeypatch.setenv("HOME", "/home/somebody")

@@ -253,7 +253,10 @@ def remarks(argv: Sequence[str], flags: Flags) -> list[str]:
     typed, overrides = _split(named_values(argv))
     file = _flags_file({**overrides, **typed})
     of_file = set() if file.is_record else {*file.values}
-    of_games = (names | of_file) & (OF_ATARI | {"frames_stacked"})
+    said = names | of_file
+    if "preset" in said:
+        said |= _asked_of_games(flags.preset or "")
+    of_games = said & (OF_ATARI | {"frames_stacked"})
     idle = of_games & _idle(flags) if of_games else set()
     if idle:
         named = ", ".join(f"--{name}" for name in Flags.model_fields if name in idle)
@@ -262,6 +265,18 @@ def remarks(argv: Sequence[str], flags: Flags) -> list[str]:
             "without the rules of Atari"
         )
     return lines
+
+
+def _asked_of_games(presets: str) -> set[str]:
+    """Return the flags of presets that say something else than the preset of vectors."""
+    plain = PRESETS["vector"].flags
+    return {
+        name
+        for preset in presets.split(",")
+        if preset in PRESETS
+        for name, value in PRESETS[preset].flags.items()
+        if plain.get(name) != value
+    }
 
 
 def _idle(flags: Flags) -> set[str]:
