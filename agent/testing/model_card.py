@@ -95,7 +95,7 @@ def model_card(
         "## Use",
         "",
         "```",
-        f"python main.py --op_mode=test --load_model_url={url}",
+        f"python main.py --test={url}",
         "```",
         "",
         "## Training",

@@ -64,7 +64,7 @@ def test_a_card_has_score_film_command_and_flags():
     assert "* sticky actions 0.25" in card
     assert f"[A game of the test]({FILM})" in card
     assert "python main.py --env=ALE/Pong-v5 --lr=0.1" in card
-    assert "--load_model_url=hf:ann/pong" in card
+    assert "--test=hf:ann/pong" in card
     assert '"lr": 0.1' in card
     (result,) = header(card)["model-index"][0]["results"]
     assert result["metrics"][0]["value"] == "20.50 +/- 0.50"

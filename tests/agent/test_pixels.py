@@ -70,22 +70,13 @@ def test_two_learners_have_the_statistics_of_one_with_all_images(normalise):
     torch.testing.assert_close(statistics.scale(), together.scale(), rtol=1e-4, atol=0)
 
 
-def test_a_layer_sees_what_differs_from_the_mean_image_in_units_of_the_deviation():
-    images = batches()
-    conv = PixelConv2d(SHAPE, 5, 3, normalise=True)
-    for batch in images:
-        conv.statistics.observe(torch.from_numpy(batch))
-    pixels = np.concatenate(images).astype(np.float64)
-    mean = pixels.mean(0)
-    inputs = (images[1] - mean.round()) / np.sqrt(((pixels - mean) ** 2).mean())
-    wanted = conv(torch.from_numpy(inputs).float())  # float input is taken as it is
-    torch.testing.assert_close(conv(torch.from_numpy(images[1])), wanted, rtol=1e-3, atol=1e-4)
-
-
 @pytest.mark.parametrize("channels_last", [False, True])
-def test_a_layer_sees_each_pixel_in_units_of_its_own_deviation(channels_last):
+@pytest.mark.parametrize("normalise", [True, "each"])
+def test_a_layer_sees_what_differs_from_the_mean_image_in_units_of_the_deviation(
+    normalise, channels_last
+):
     images = batches()
-    conv = PixelConv2d(SHAPE, 5, 3, normalise="each")
+    conv = PixelConv2d(SHAPE, 5, 3, normalise=normalise)
     if channels_last:
         conv.to(memory_format=torch.channels_last)
     for batch in images:
@@ -93,8 +84,8 @@ def test_a_layer_sees_each_pixel_in_units_of_its_own_deviation(channels_last):
         conv.statistics.observe(torch.from_numpy(batch))
     pixels = np.concatenate(images).astype(np.float64)
     mean = pixels.mean(0)
-    inputs = (images[1] - mean.round()) / np.sqrt(((pixels - mean) ** 2).mean(0))
-    wanted = conv(torch.from_numpy(inputs).float())
+    deviation = np.sqrt(((pixels - mean) ** 2).mean(0 if normalise == "each" else None))
+    wanted = conv(torch.from_numpy((images[1] - mean.round()) / deviation).float())
     torch.testing.assert_close(conv(torch.from_numpy(images[1])), wanted, rtol=1e-3, atol=1e-4)
 
 

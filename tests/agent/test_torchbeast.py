@@ -230,7 +230,7 @@ def test_an_unknown_network_is_an_error_that_lists_what_was_found(
     assert not (tmp_path / "ours").exists()
 
 
-@pytest.mark.parametrize("value", ["high", None, float("nan"), float("inf"), -1, 10**30, True, [1]])
+@pytest.mark.parametrize("value", ["high", float("nan"), -1, 10**30, True])
 @pytest.mark.parametrize(
     ("part", "key"),
     [
