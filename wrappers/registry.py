@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ale_py
 import gymnasium
@@ -45,14 +45,13 @@ from ritornello.wrappers.env_ids import (
 )
 from ritornello.wrappers.env_kwargs import kwargs_of
 from ritornello.wrappers.extra_worlds import draw_without_display
-from ritornello.wrappers.gym_vector import GymVector
-from ritornello.wrappers.images import picture_of
-from ritornello.wrappers.plain_env import PlainEnv
 from ritornello.wrappers.task_vector import TaskVector, check_common, check_has_actions, negotiate
 from ritornello.wrappers.trusted_modules import check_trusted_kwargs
 from ritornello.wrappers.user_code import RAISED, told_if_slow, told_in_one_line
 from ritornello.wrappers.vector import EnvVector
-from ritornello.wrappers.world_views import as_shown, left_out_of
+
+if TYPE_CHECKING:  # what Atari does not need is loaded where it is used
+    from ritornello.wrappers.plain_env import PlainEnv
 
 _left_out: dict[tuple[str, str], tuple[str, ...]] = {}  # filled by `gym_spec`
 MIN_RATE, MAX_RATE = 0.1, 1000.0  # of pictures per second: others are a mistake
@@ -141,6 +140,9 @@ def gym_spec(env_id: str, kwargs: str = "") -> EnvSpec:
     Raises:
       ConfigError: if there is none, it raises, or its spaces are not supported.
     """
+    from ritornello.wrappers.plain_env import PlainEnv
+    from ritornello.wrappers.world_views import left_out_of
+
     with _made_for_once(EnvConfig(env_id, kwargs=kwargs)) as env:
         assert isinstance(env, PlainEnv)
         _try_out(env)
@@ -159,6 +161,8 @@ def check_rendering(config: EnvConfig, render_mode: str) -> None:
 
     With "rgb_array" a picture is asked for; "human" would open a window.
     """
+    from ritornello.wrappers.images import picture_of
+
     choose_backend(config, render_mode=render_mode)
     with _made_for_once(config, render_mode) as env:
         if render_mode == "human":
@@ -237,6 +241,8 @@ def _made_for_once(config: EnvConfig, render_mode: str | None = None) -> Iterato
 
 def _try_out(env: PlainEnv) -> None:
     """Do one step, and raise ConfigError if the environment does not keep to what it announces."""
+    from ritornello.wrappers.gym_vector import GymVector
+
     actions = env.env_spec.actions
     try:
         vector = GymVector(env.env_spec, lambda: env, [0])
@@ -289,6 +295,8 @@ def make_env_vector(
             game = as_registered(game)
             parts.append(AleVector(game_spec, game, rom, part_seeds, threads))
         else:
+            from ritornello.wrappers.gym_vector import GymVector
+
             make_env = _env_maker(game, render_mode)
             with settings_kept():
                 parts.append(GymVector(game_spec, make_env, part_seeds, restorable=restorable))
@@ -349,6 +357,7 @@ def _env_maker(config: EnvConfig, render_mode: str | None = None) -> Callable[[]
         atari_config = as_registered(config)
         return lambda: make_atari_env(atari_config, render_mode)
     check_trusted_kwargs(config.kwargs)
+    from ritornello.wrappers.plain_env import PlainEnv
 
     def make_env() -> gymnasium.Env:
         env = make_as_it_is(config.env_id, config.kwargs, render_mode)
@@ -375,6 +384,8 @@ def make_as_it_is(env_id: str, kwargs: str = "", render_mode: str | None = None)
         check_taken(env_id, kwargs, error)
         raise
     with _closed_if_refused(env):
+        from ritornello.wrappers.world_views import as_shown
+
         return as_shown(env)
 
 
