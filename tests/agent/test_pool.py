@@ -72,7 +72,7 @@ def test_a_process_pool_with_one_worker_yields_the_bytes_of_the_serial_pool(make
     serial.stop(0.0)
 
 
-@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("slots", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_per_environment_seq_arrives_without_gap_or_repetition_unless_a_worker_died(
     make_pool, caplog, slots
 ):

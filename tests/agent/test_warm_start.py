@@ -242,6 +242,7 @@ def test_a_game_may_wait_for_a_resume_that_plays_it_and_has_then_the_steps_of_th
     assert 0 < other.curve.agent_steps[-1] <= steps[1]
 
 
+@pytest.mark.slow
 def test_one_replay_for_all_games_keeps_those_that_a_resume_does_not_play(tmp_path: Path) -> None:
     """CLEAR's setting: half of each batch is of all that was ever played."""
     replay = json.dumps(

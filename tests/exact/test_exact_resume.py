@@ -129,7 +129,7 @@ def test_the_same_flags_give_the_same_run_twice(tmp_path, reference, mix):
     assert difference(reference(mix)[0], product(only_run(tmp_path))) == ""
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mix", slow(MIXES))
 def test_a_run_killed_again_and_again_anywhere_becomes_what_it_would_have_been(
     tmp_path, reference, mix, seed
