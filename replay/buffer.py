@@ -20,7 +20,7 @@ from ritornello.replay.distance import Evidence, Floats
 from ritornello.replay.entry_table import EntryTable
 from ritornello.replay.item import Item, Proposal
 from ritornello.replay.priorities import Outcome, checked_priorities
-from ritornello.replay.removers import Remover
+from ritornello.replay.removers import FarthestFeatures, Remover
 from ritornello.replay.sampler import Contents, Sampler
 
 
@@ -109,12 +109,12 @@ class Buffer:
         self.takes_turns = sampler.takes_turns
         # It makes the workers wait while it is full, instead of dropping an item.
         self.sets_the_pace = sampler.sets_the_pace()
-        examination = remover.examination
+        self._elite = remover if isinstance(remover, FarthestFeatures) else None
         # It may need the present model's outputs for its items,
-        self.needs_evaluation = sampler.scores or examination is not None
+        self.needs_evaluation = sampler.scores or self._elite is not None
         # and those of the policy that made them, which unrolls must then carry.
         self.needs_stored_features = sampler.needs_stored_features or (
-            examination is not None and examination.distance.needs_stored_features
+            self._elite is not None and self._elite.distance.needs_stored_features
         )
         # It needs the errors that updates find in its items.
         self.uses_priorities = sampler.uses_priorities
@@ -250,22 +250,20 @@ class Buffer:
 
     def propose_examination(self, rng: np.random.Generator) -> list[Item]:
         """Return items whose drift the remover needs now; usually none."""
-        examination = self.remover.examination
-        if examination is None or not len(self):
+        if self._elite is None or not len(self):
             return []
         self._batches_unexamined += 1
-        if self._batches_unexamined < examination.period:
+        if self._batches_unexamined < self._elite.period:
             return []
         self._batches_unexamined = 0
-        count = min(examination.count, len(self))
+        count = min(self._elite.count, len(self))
         chosen = rng.choice(len(self), count, replace=False)
         return [self._table.entries[position].item for position in chosen]
 
     def measure(self, evidence: Evidence) -> Floats:
         """Return the drift of examined items. May run without the lock."""
-        if self.remover.examination is None:
-            raise TypeError(f"buffer {self.name} drops by a rule that measures nothing.")
-        return self.remover.examination.measure(evidence)
+        assert self._elite is not None, "only what a remover asks for is measured"
+        return self._elite.measure(evidence)
 
     def remember(self, items: Sequence[Item], distances: Floats) -> None:
         """Store measured drifts for the remover; evicted items are ignored."""

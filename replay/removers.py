@@ -5,8 +5,6 @@ A remover says where an incoming item belongs: at the end, in the place of an en
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.random import Generator
 
@@ -14,27 +12,8 @@ from ritornello.replay.distance import Distance, Evidence, Floats
 from ritornello.replay.entry_table import EntryTable
 
 
-@dataclass(frozen=True)
-class Examination:
-    """What a remover wants measured, beside what a batch needs anyway."""
-
-    distance: Distance
-    count: int  # random items to measure
-    period: int  # batches between two examinations
-
-    def measure(self, evidence: Evidence) -> Floats:
-        """Return the drift of each item, [C]. One that is no number counts as the farthest.
-
-        Nothing can be learned from such an item; and NaN is neither near nor far.
-        """
-        drift = self.distance.drift(evidence)
-        return np.where(np.isnan(drift), np.inf, drift)
-
-
 class Remover:
     """A rule to drop. Stateless: what it needs to remember is kept with the items."""
-
-    examination: Examination | None = None
 
     def place(
         self, table: EntryTable, capacity: int, offered: int, is_short: bool, rng: Generator
@@ -93,8 +72,9 @@ class Reservoir(Remover):
 class FarthestFeatures(Remover):
     """Elite insertion: of some random items, drop the one that has drifted farthest.
 
-    The distances are those of the last measurement (`Examination`), because a forward pass for each
-    arriving unroll would delay the ingest thread. An item that was never measured has distance 0.
+    The distances are those of the last measurement: `measure` is asked about `count` random items
+    every `period` batches, because a forward pass for each arriving unroll would delay the ingest
+    thread. An item that was never measured has distance 0.
     """
 
     def __init__(
@@ -107,8 +87,17 @@ class FarthestFeatures(Remover):
           elite_batch_size: random items to compare, and to examine.
           score_period: number of batches between two examinations.
         """
+        self.distance = distance or Distance()
         self.count = elite_batch_size
-        self.examination = Examination(distance or Distance(), elite_batch_size, score_period)
+        self.period = score_period
+
+    def measure(self, evidence: Evidence) -> Floats:
+        """Return the drift of each item, [C]. One that is no number counts as the farthest.
+
+        Nothing can be learned from such an item; and NaN is neither near nor far.
+        """
+        drift = self.distance.drift(evidence)
+        return np.where(np.isnan(drift), np.inf, drift)
 
     def victim(self, table: EntryTable, rng: Generator) -> int:
         """Return the farthest of `elite_batch_size` random entries.
