@@ -86,6 +86,7 @@ class Overview:
             ),
             "seconds_left": number(status.get("seconds_left")),
             "findings": number(status.get("findings")),
+            "reason": str(status.get("reason") or "")[:40],
             "changed": max(seen_s or 0.0, changed_s),
             "curve": curve,
             "status": status,

@@ -23,9 +23,9 @@ test("a run is shown and followed, and what its files say is only text", async (
   assert.ok(text(".log").includes(HOSTILE));
   assert.equal(all("main img").length, 0);
   assert.equal(text(".badge"), "training");
-  answers["/api/run"] = () => aboutRun({ state: "ended", score: 77 });
+  answers["/api/run"] = () => aboutRun({ state: "ended", reason: "seconds", score: 77 });
   await again();
-  assert.equal(text(".badge"), "ended");
+  assert.equal(text(".badge"), "time is up");
   assert.ok(text(".tiles").includes("77"));
 });
 

@@ -46,6 +46,8 @@ def test_the_state_is_what_the_files_and_the_process_say(tmp_path: Path) -> None
     assert {k: only(tmp_path)[k] for k in ("state", "agent_steps", "seconds_left")} == {
         "state": "paused", "agent_steps": 777, "seconds_left": 5,
     }  # fmt: skip
+    write_status(folder, state="ended", reason="interrupted")
+    assert [only(tmp_path)[name] for name in ("state", "reason")] == ["ended", "interrupted"]
     write_status(folder, state="failed")
     assert only(tmp_path)["state"] == "failed"
     (folder / "status.json").unlink()

@@ -94,10 +94,12 @@ export const STATES = {
   ended: "ended", failed: "failed", stopped: "stopped",
 };
 
+const ENDS = { steps: "finished", return: "reached its return", seconds: "time is up", interrupted: "interrupted" };
+
 /** A state as a dot of a form of its own and a word: the colour is never all that tells it. */
-export function badge(state) {
+export function badge(state, reason) {
   const known = STATES[state] ? state : "stopped";
-  return el(`span.badge.${known}`, {}, STATES[known]);
+  return el(`span.badge.${known}`, {}, (known === "ended" && ENDS[reason]) || STATES[known]);
 }
 
 /** A bar that is so full. */

@@ -108,7 +108,7 @@ export function showRun({ main, crumbs, session, query }) {
     const silentS = now() - about.changed;
     const quiet = !isOver && silentS > session.silent_s;
     put(head,
-      el("div.title", {}, el("h1", {}, about.games || name), badge(about.state),
+      el("div.title", {}, el("h1", {}, about.games || name), badge(about.state, about.reason),
         quiet ? el("span.quiet-run", {}, `no sign for ${duration(silentS)}`) : null),
       el("p.muted.path", {}, run),
       el("div.headbar", {}, share === null ? null : bar(share, `${percent(share)} of the agent steps`),

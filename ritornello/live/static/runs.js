@@ -99,7 +99,7 @@ export function showRuns({ main, crumbs, session, go }) {
     return el("tr", {},
       el("td.pick", {}, box),
       el("th.name", { scope: "row" }, el("a", { href: address("/run", { run: about.run }) }, about.name), el("small", {}, facts)),
-      el("td.state", {}, badge(about.state), about.findings ? el("small.finding", {}, `${about.findings} finding${about.findings > 1 ? "s" : ""}`) : null),
+      el("td.state", {}, badge(about.state, about.reason), about.findings ? el("small.finding", {}, `${about.findings} finding${about.findings > 1 ? "s" : ""}`) : null),
       el("td.progress", {}, share === null ? null : bar(share, `${percent(share)} of the agent steps`), el("small", {}, steps + left)),
       score,
       el("td.curve", {}, sparkline(about.curve, `Score over agent steps, now ${short(about.score)}`)),
