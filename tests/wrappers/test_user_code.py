@@ -79,7 +79,7 @@ def test_an_argument_that_an_environment_does_not_take_is_told_with_those_it_tak
     assert str(raised.value) == told
     lines = []
     check(env_id, '{"foo": 1}', show=lines.append)
-    assert lines[-1].endswith(f"making it: {told}")
+    assert lines[-1].endswith(f"making it: {told.removesuffix('.')}")
 
 
 def test_what_an_environment_itself_calls_wrongly_is_not_taken_for_an_argument_of_the_user(sized):
