@@ -44,10 +44,10 @@ live: $(VENV)/live.stamp  ## a page in the browser that shows the runs in result
 	$(BIN)/python -m ritornello.live $(ARGS)
 
 test: $(VENV)/dev.stamp  ## the fast tests, in parallel and in random order
-	$(BIN)/python -m pytest --numprocesses=auto -m "$(FAST)" $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal -m "$(FAST)" $(ARGS)
 
 test-all: $(VENV)/dev.stamp  ## every test, also those that train, kill and take long
-	$(BIN)/python -m pytest --numprocesses=auto $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal $(ARGS)
 
 chaos: $(VENV)/dev.stamp  ## inject faults into real trainings for an hour; other lengths and seeds in ARGS
 	$(BIN)/python -m tests.chaos --minutes=60 --seed=1 $(ARGS)
@@ -82,7 +82,7 @@ bench-relative: $(VENV)/run.stamp  ## how many times as fast a run is as one pro
 	$(BIN)/python benchmarks/bench_relative.py $(ARGS)
 
 research-test: $(VENV)/dev.stamp  ## the tests of research/
-	$(BIN)/python -m pytest --numprocesses=auto research/tests $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal research/tests $(ARGS)
 
 docker:  ## build the image
 	docker build --tag ritornello .

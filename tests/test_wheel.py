@@ -87,7 +87,7 @@ def test_the_command_trains_and_prints_itself(python, folder):
     flags = ("--env=CartPole-v1", "--environment_max_steps=2000", "--worker_count=1")
     said = run([python.with_name("ritornello"), "train", *flags, "--charts=False"], folder)
     assert "all agent steps are done" in said
-    assert "test: ritornello" in said
+    assert "ritornello \\\n  --test=results/" in said
     (made,) = (folder / "results").iterdir()
     said = run([python.with_name("ritornello"), "test", made, "--test_episode_count=1"], folder)
     assert "game 1/1: return" in said

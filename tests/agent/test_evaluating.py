@@ -428,6 +428,7 @@ def test_the_last_one_is_not_waited_for_in_vain(follow, trouble):
     assert followed.played() == []
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_a_death_is_reported_and_mended_and_counts_for_nothing(follow, caplog):
     followed = follow()
@@ -472,6 +473,7 @@ def test_after_failures_in_a_row_it_is_switched_off_and_training_goes_on(follow,
     followed.until(lambda: followed.made.rows()[0].pid is None)
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.parametrize("trouble", ["", "hangs"])
 def test_nothing_is_left_behind(follow, trouble):

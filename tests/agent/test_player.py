@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import pytest
 import torch
 
 from ritornello.agent.acting.acting_model import ActingModel
@@ -48,6 +49,7 @@ def test_a_player_plays_as_a_rollout_does() -> None:
             assert player.observation.first.tolist() == unroll.first[:, t + 1].tolist()
 
 
+@pytest.mark.slow
 def test_test_mode_and_an_analysis_play_the_same_game_with_the_same_seed(tmp_path: Path) -> None:
     folder = write_agent(tmp_path / "agent")
     flags = ["--op_mode=test", f"--load_model_url={folder}", "--test_episode_count=1"]

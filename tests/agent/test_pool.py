@@ -111,6 +111,7 @@ def test_per_environment_seq_arrives_without_gap_or_repetition_unless_a_worker_d
         assert lives == [*range(restart), *range(len(lives) - restart)]
 
 
+@pytest.mark.slow
 def test_a_restarted_worker_plays_other_games(make_pool):
     blueprint = make_blueprint()
     pool = make_pool(blueprint)

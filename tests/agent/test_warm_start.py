@@ -219,6 +219,7 @@ def test_a_new_run_in_one_of_the_games_starts_from_the_weights(
     assert "resuming" not in log
 
 
+@pytest.mark.slow
 def test_a_game_may_wait_for_a_resume_that_plays_it_and_has_then_the_steps_of_that(
     tmp_path: Path,
 ) -> None:

@@ -93,6 +93,7 @@ def test_two_learners_train_as_one_run(tmp_path, world):
     assert "the run failed" not in (folder / "train-rank1.log").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_signal_ends_all_learners_after_one_save(tmp_path):
     process = start(tmp_path, *SMALL, TWO, ENDLESS)
     try:

@@ -30,6 +30,7 @@ NEEDS_IDLENESS = {"evaluation/time_s"}
 NEEDS_RAY = {name for name in METRICS if name.startswith("cluster/")}
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_each_declared_metric_is_written_by_some_run(tmp_path):
     written = set()

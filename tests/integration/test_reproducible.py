@@ -42,10 +42,9 @@ def assert_same_weights(one, other):
         assert torch.equal(tensor, theirs["model"][name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.process
-@pytest.mark.parametrize(
-    "case", [x if x == "elite" else pytest.param(x, marks=pytest.mark.slow) for x in CASES]
-)
+@pytest.mark.parametrize("case", CASES)
 def test_same_seed_serial_pool_gives_identical_metrics_and_resume_equals_running_on(tmp_path, case):
     flags = (*CASES[case], "--save_model_period=20")
     straight = trained(tmp_path / "a", 1200, *flags)

@@ -122,6 +122,7 @@ def test_test_mode_plays_whole_games_and_needs_nothing_but_the_run(finished, tmp
     assert not results.exists()
 
 
+@pytest.mark.slow
 def test_render_records_a_film_where_there_is_no_display(finished, tmp_path, monkeypatch):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
@@ -249,6 +250,7 @@ def test_the_second_signal_forces(tmp_path):
         process.kill()
 
 
+@pytest.mark.slow
 def test_no_exception_in_any_thread_is_lost(tmp_path):
     """The learner diverges: the exit code is 1 and the cause is the last thing said."""
     status, output = run(

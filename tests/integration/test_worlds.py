@@ -23,6 +23,7 @@ FLAGS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_a_run_of_real_numbers_is_resumed_to_the_bit_with_its_evaluations(tmp_path):
     straight = trained(tmp_path / "a", 1200, *FLAGS)

@@ -42,7 +42,7 @@ def run(folder: Path, *command: str, **options: object) -> subprocess.CompletedP
     [
         (REGISTER, "", "", True),
         ("", REGISTER, "", False),
-        ("", REGISTER, "reproducible=True", True),
+        pytest.param("", REGISTER, "reproducible=True", True, marks=pytest.mark.slow),
     ],
     ids=["top", "guard", "in process"],
 )
