@@ -60,6 +60,7 @@ class PlainEnv(gymnasium.Wrapper):
             action_parts=() if actions.is_single_choice else actions.actions.parts,
             observation_parts=self.shown.parts,
         )
+        self._encode, self._decode = self.shown.encode, actions.decode  # asked in every step
         self.action_space = actions.stored_space()
         kind = np.dtype(self.shown.dtype).type
         low, high = (0, 255) if kind is np.uint8 else (-np.inf, np.inf)
@@ -80,9 +81,9 @@ class PlainEnv(gymnasium.Wrapper):
         Raises:
           EnvironmentFault: if the environment returns something else.
         """
-        result: Any = self.env.step(self.actions.decode(action))
+        result: Any = self.env.step(self._decode(action))
         observation, reward, terminated, truncated, info = step_result(result)
-        return self.shown(observation), reward, terminated, truncated, info
+        return self._encode(observation), reward, terminated, truncated, info
 
 
 def observation_code(env: gymnasium.Env) -> ObservationCode:
