@@ -53,6 +53,7 @@ FLAG_OF_FIELD: dict[str, str] = {
     "value_cloning_cost": "value_cloning_loss_weight",
     "trust_region": "kl_mask_kind",
     "trust_threshold": "kl_div_threshold",
+    "gradient_metrics": "gradient_metrics",
 }
 
 
@@ -74,6 +75,7 @@ class ActorCriticConfig:
     advantage_normalisation: str = "rms"  # none | rms: divide by their root mean square
     loss_reduction: str = "mean"  # sum | mean over valid steps; published costs assume sum
     burn_in_steps: int = 0  # k, first rows of replayed unrolls that only warm the memory up
+    gradient_metrics: bool = False  # compare the gradients of values and policy; takes 1 to 3 %
 
     def __post_init__(self) -> None:
         """Raise ConfigError on values out of range."""

@@ -151,7 +151,8 @@ class Impact(Algorithm):
         metrics["impact/target_age_updates"] = total.new_tensor(float(age))
         metrics |= value_health(valid, seen.heads.value[:-1], corrected.targets, config.value_bound)
         metrics |= credit_health(config, batch, valid, by_target.log_rhos, seen.heads.value)
-        metrics |= value_to_policy(seen.hidden, per_step, batch.weight)
+        if config.gradient_metrics:
+            metrics |= value_to_policy(seen.hidden, per_step, batch.weight)
         metrics |= losses.popart_metrics(model)
         errors = (targets - values.detach()).abs()
         return Loss(total, metrics, errors.masked_fill(~valid, math.nan))

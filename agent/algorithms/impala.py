@@ -90,7 +90,8 @@ class Impala(Algorithm):
         )  # fmt: skip
         metrics |= value_health(valid, seen.heads.value[:-1], corrected.targets, config.value_bound)
         metrics |= credit_health(config, batch, valid, log_rhos, seen.heads.value, trust)
-        metrics |= value_to_policy(seen.hidden, per_step, batch.weight)
+        if config.gradient_metrics:
+            metrics |= value_to_policy(seen.hidden, per_step, batch.weight)
         metrics |= losses.popart_metrics(model)
         errors = (targets - values.detach()).abs()
         return Loss(total, metrics, errors.masked_fill(~learned, math.nan))

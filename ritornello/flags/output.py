@@ -27,7 +27,7 @@ class OutputFlags(FlagGroup, effect="output"):
     log_interval_s: Positive = flag(5.0, "seconds between records of all metrics")
     gradient_metrics: bool = flag(
         False,
-        "measure the gradient of each layer in one update per --log_interval_s: its norm, the size of the step, and the share of zeros; python -m ritornello.analysis gradients draws them",
+        "measure the gradient of each layer in one update per --log_interval_s: its norm, the size of the step, and the share of zeros, and that of the values beside the policy's in each; python -m ritornello.analysis gradients draws them",
     )
     avg_buff_size: Count = flag(100, "games in the moving average of the return")
     console: Annotated[bool | Literal["messages"], Field(union_mode="left_to_right")] = flag(

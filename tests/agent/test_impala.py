@@ -320,11 +320,15 @@ def test_the_share_of_the_values_is_that_of_the_gradients_at_the_hidden_units():
 
     model, batch = sharpened(make_small_model()), make_batch()
     once, twice = (
-        loss_of(model, batch, value_cost=cost).metrics["grad/value_to_policy"] for cost in (0.5, 1)
+        loss_of(model, batch, value_cost=cost, gradient_metrics=True).metrics[
+            "grad/value_to_policy"
+        ]
+        for cost in (0.5, 1)
     )
     assert twice.item() == pytest.approx(2 * once.item(), rel=1e-4)
     with torch.no_grad():
-        assert "grad/value_to_policy" not in loss_of(model, batch).metrics
+        looked = loss_of(model, batch, gradient_metrics=True).metrics
+        assert "grad/value_to_policy" not in looked
 
 
 def recurrent():
