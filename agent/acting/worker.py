@@ -28,6 +28,7 @@ from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import Closed, EnvironmentFault
 from ritornello.core.process_death import ignore_interrupts
 from ritornello.core.rng import child_seed
+from ritornello.core.standard_error import limit_warnings
 from ritornello.core.unroll import Record
 from ritornello.transport.channel import WorkerEnd, WorkerStats, last_words
 from ritornello.transport.lifeline import LifelineEnd, Phase, no_beat
@@ -148,6 +149,7 @@ def prepare_process(config: WorkerConfig) -> None:
     if config.core is not None:
         stay_on_core(config.core)
     torch.set_num_threads(1)
+    limit_warnings()
 
 
 def worker_main(

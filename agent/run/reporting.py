@@ -18,6 +18,7 @@ from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.kept_settings import revive_loggers
 from ritornello.core.project import as_typed
 from ritornello.core.spec import game_name
+from ritornello.core.standard_error import limit_warnings
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import SINKS
 from ritornello.metrics.console import ConsoleSink
@@ -86,6 +87,7 @@ class Reporting:
         for name in CHATTY_LOGGERS:
             logging.getLogger(name).setLevel(logging.INFO)
         logging.captureWarnings(True)
+        limit_warnings()
         if problem is not None:
             log.warning("no log file: %s", problem)
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
+
+WARNINGS_OF_A_LINE = 5
 
 
 def say(text: str) -> None:
@@ -16,6 +21,26 @@ def say(text: str) -> None:
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
+
+
+def limit_warnings() -> None:
+    """Show WARNINGS_OF_A_LINE warnings of each line of code, and say then that there are more.
+
+    Python shows a text once; an environment that warns of each step by number would fill a log.
+    """
+    show, counts = warnings.showwarning, Counter[tuple[str, int]]()
+
+    def show_some(
+        message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None
+    ) -> None:
+        counts[filename, lineno] += 1
+        if counts[filename, lineno] > WARNINGS_OF_A_LINE:
+            return
+        show(message, category, filename, lineno, file, line)
+        if counts[filename, lineno] == WARNINGS_OF_A_LINE:
+            say(f"{filename}:{lineno}: further warnings of this line are not shown")
+
+    warnings.showwarning = show_some
 
 
 @contextlib.contextmanager

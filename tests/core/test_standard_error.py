@@ -1,9 +1,15 @@
 import io
 import time
+import warnings
 
 import pytest
 
-from ritornello.core.standard_error import say, told_while_waiting
+from ritornello.core.standard_error import (
+    WARNINGS_OF_A_LINE,
+    limit_warnings,
+    say,
+    told_while_waiting,
+)
 from tests.deadlines import HANGS_S
 
 
@@ -40,3 +46,15 @@ def test_a_long_wait_is_told_and_a_short_one_is_not(monkeypatch):
         while len(said) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
     assert said[:2] == ["waiting for 0.01 s", "waiting for 0.03 s"]
+
+
+def test_a_line_that_warns_of_each_step_is_soon_quiet_and_others_are_not(capsys, monkeypatch):
+    shown = []
+    monkeypatch.setattr(warnings, "showwarning", lambda message, *more: shown.append(str(message)))
+    limit_warnings()
+    for step in range(100):
+        warnings.showwarning(f"step {step} is odd", UserWarning, "env.py", 6)
+    warnings.showwarning("another line", UserWarning, "env.py", 7)
+    expected = [f"step {step} is odd" for step in range(WARNINGS_OF_A_LINE)]
+    assert shown == [*expected, "another line"]
+    assert capsys.readouterr().err.count("env.py:6: further warnings of this line") == 1
