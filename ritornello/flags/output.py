@@ -32,7 +32,7 @@ class OutputFlags(FlagGroup, effect="output"):
     avg_buff_size: Count = flag(100, "games in the moving average of the return")
     console: Annotated[bool | Literal["messages"], Field(union_mode="left_to_right")] = flag(
         True,
-        "what is written to the terminal; True: progress and messages; messages: no progress; False: a run, or a test, shows nothing there, neither progress nor warnings nor why it failed; train.log has all of it",
+        "what is written to the terminal; True: progress and messages; messages: warnings and errors alone; False: a run, or a test, shows nothing there, neither progress nor warnings nor why it failed; train.log has all of it",
         of_this_command=True,
     )
     live: bool = flag(
