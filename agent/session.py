@@ -25,6 +25,7 @@ from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.core.command_line import printable, tell
 from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault
 from ritornello.core.plain_data import shown_text
+from ritornello.core.process_death import started_in_here_ended
 from ritornello.core.spec import EnvSpec
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
@@ -313,10 +314,11 @@ class Session:
         warden = Warden()
         warden.keep_own_children()  # environments may own processes
         try:
-            if self.blueprint.flags.test_all_checkpoints:
-                evaluate_all(self.blueprint, self.checkpoint, output, envs=self.envs, show=show)
-                return []
-            return evaluate(self.blueprint, self.checkpoint, output, envs=self.envs, show=show)
+            with started_in_here_ended():
+                if self.blueprint.flags.test_all_checkpoints:
+                    evaluate_all(self.blueprint, self.checkpoint, output, envs=self.envs, show=show)
+                    return []
+                return evaluate(self.blueprint, self.checkpoint, output, envs=self.envs, show=show)
         finally:
             warden.close()
 

@@ -28,6 +28,7 @@ import numpy as np
 
 from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.kept_settings import settings_kept
+from ritornello.core.process_death import started_in_here_ended
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.atari import action_meanings, make_atari_env
 from ritornello.wrappers.config import FRAMES_PER_S, EnvConfig
@@ -226,9 +227,12 @@ def advice_on_limit(config: EnvConfig) -> str:
 
 @contextmanager
 def _made_for_once(config: EnvConfig, render_mode: str | None = None) -> Iterator[gymnasium.Env]:
-    """Yield one environment and close it; what goes wrong with it is a ConfigError."""
+    """Yield one environment and close it; what goes wrong with it is a ConfigError.
+
+    Processes that it has started and not ended are ended.
+    """
     make_env = _env_maker(config, render_mode)
-    with settings_kept(), told_if_slow(config.env_id):
+    with settings_kept(), started_in_here_ended(), told_if_slow(config.env_id):
         with told_in_one_line(config.env_id, "when it was made"), warnings.catch_warnings():
             if render_mode is not None:
                 warnings.simplefilter("ignore")  # of a mode that it does not list: asked below

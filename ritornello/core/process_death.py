@@ -33,7 +33,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -140,16 +140,17 @@ class Family:
         pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
         return [pid for pid in pids if pid != os.getpid() and _belongs(pid, head, variable)]
 
-    def end(self, head: int, limit_s: float = END_S) -> bool:
+    def end(self, head: int, limit_s: float = END_S, spared: Collection[int] = ()) -> bool:
         """Kill every member; return whether none is left. Done again it does no harm.
 
         Args:
           head: process id of the head, dead or alive.
           limit_s: for them to be gone. One that a device holds in the kernel goes when let go.
+          spared: process ids of members that may live.
         """
         killed: set[int] = set()
         deadline = time.monotonic() + limit_s
-        while members := self.members(head):
+        while members := [pid for pid in self.members(head) if pid not in spared]:
             for pid in members:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
@@ -185,6 +186,33 @@ def own_family() -> Family | None:
     """
     mark = os.environ.get(FAMILY, "")
     return Family(mark) if mark.startswith(f"{os.getpid()}-") else None
+
+
+@contextlib.contextmanager
+def started_in_here_ended() -> Iterator[None]:
+    """End what this process starts in a `with` block and leaves, in whatever session.
+
+    Without a mark (`mark_own_children`) nothing is ended. Spared are processes of Python's
+    multiprocessing: it ends them itself, and its helpers serve for as long as the program runs.
+    """
+    family = own_family()
+    if family is None:
+        yield
+        return
+    before = family.members(NO_GROUP)
+    try:
+        yield
+    finally:
+        now = family.members(NO_GROUP)
+        family.end(NO_GROUP, spared={*before, *filter(_is_of_multiprocessing, now)})
+
+
+def _is_of_multiprocessing(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return b"from multiprocessing." in file.read()
+    except OSError:
+        return False
 
 
 def _belongs(pid: int, group: int, variable: bytes) -> bool:

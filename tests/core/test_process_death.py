@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -152,6 +153,20 @@ def test_an_inherited_mark_is_not_ones_own(monkeypatch):
     assert own.mark.startswith(f"{os.getpid()}-")
     process_death.mark_own_children()
     assert process_death.own_family() == own
+
+
+def test_what_is_started_in_a_block_is_ended_but_for_multiprocessing(monkeypatch):
+    monkeypatch.setenv(process_death.FAMILY, "")
+    process_death.mark_own_children()
+    sleep = ["sleep", "3600"]
+    with subprocess.Popen(sleep) as earlier, cleaned_up(earlier.pid):
+        with process_death.started_in_here_ended():
+            left = subprocess.Popen(sleep, start_new_session=True)
+            shared = multiprocessing.get_context("spawn").Manager()
+        with left, cleaned_up(left.pid), shared:
+            assert not lives(left.pid)
+            assert lives(earlier.pid)
+            assert list(shared.list([1])) == [1]
 
 
 LEARNER = """

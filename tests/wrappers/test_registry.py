@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from ritornello.core.errors import ConfigError
+from ritornello.core.process_death import FAMILY, mark_own_children
 from ritornello.wrappers.ale_vector import AleVector
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_ids import as_registered, check_env_id, is_atari, rom_name
@@ -19,12 +21,14 @@ from ritornello.wrappers.gym_vector import GymVector
 from ritornello.wrappers.registry import (
     advice_on_limit,
     choose_backend,
+    gym_spec,
     make_env_spec,
     make_env_vector,
     max_game_steps,
 )
 from ritornello.wrappers.start_line import describe
 from ritornello.wrappers.trusted_modules import trust_modules_of
+from tests import troubled
 
 ROOT = Path(__file__).parents[2]
 
@@ -211,3 +215,16 @@ def test_a_config_is_described_in_one_line():
     )
     with pytest.raises(ConfigError, match="Did you mean"):
         describe(EnvConfig("CartPool-v1"))
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes in /proc")
+@pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning")
+def test_what_an_environment_that_was_tried_out_forgets_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setenv("TROUBLE_DIR", str(tmp_path))
+    monkeypatch.setenv(FAMILY, "")
+    mark_own_children()
+    gym_spec("tests.troubled:tests/Careless-v0")
+    (left,) = troubled.simulators(tmp_path)
+    with pytest.raises(ProcessLookupError):
+        os.kill(left, 0)
