@@ -22,8 +22,8 @@ COMMANDS = {
     "saliency": "a film of what matters to an agent in each frame, for its policy and its value",
     "attention": "a film of where the heads of an attention agent look",
     "actions": "what agents do: the share of each action over seeds, games and agents",
-    "filters": "how alike networks are: filters matched, activations compared, what filters see",
-    "features": "a map of what an agent saw, or of what is in a replay: PCA and t-SNE",
+    "filters": "what the filters of networks see, and how alike their layers are (CKA)",
+    "features": "a map of what an agent saw, or of what is in a replay (PCA)",
     "gradients": "the gradient of each layer over training, as heat maps and CSV",
 }
 

@@ -1,8 +1,7 @@
 """A map of features: of what an agent saw, or of what is in a saved replay.
 
 Features are the output of the torso, the numbers that elite and attentive replay compare. They are
-projected onto two dimensions by PCA (straight axes, distances as they are) and by t-SNE (who is a
-neighbour of whom; analysis/projections.py), and coloured by what is known of each.
+projected onto the two axes along which they vary most (PCA), and coloured by what is known of each.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ from ritornello.agent.learning.feed import Feed
 from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.agent.stored.model_file import find_model_folder
 from ritornello.analysis.figure import save
-from ritornello.analysis.options import add, agent_parser, progress, results_folder, say_written
+from ritornello.analysis.options import add, agent_parser, results_folder, say_written
 from ritornello.analysis.playing import LoadedAgent, load_agent, play_many
-from ritornello.analysis.projections import pca, tsne
 from ritornello.core.atomic_file import atomic_path, write_json
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.charts import INK, new_figure, title
@@ -72,25 +70,28 @@ def main(arguments: Sequence[str]) -> int:
 def _map(agent: LoadedAgent, points: Points, options: argparse.Namespace, stem: Path) -> None:
     """Project the features, and write all files."""
     plane, variance_share = pca(points.features)
-    maps, share = {"PCA": plane}, variance_share.tolist()
-    if options.steps:
-        with progress() as bars:
-            bar = bars.add_task("t-SNE", total=options.steps)
-            maps["t-SNE"] = tsne(
-                points.features,
-                steps=options.steps,
-                seed=options.seed,
-                on_step=lambda: bars.advance(bar),
-            )
-    _draw(points, maps, share, f"{agent.label}, {options.of}", stem.with_suffix(".png"))
-    layouts = {name.lower().replace("-", ""): layout.numpy() for name, layout in maps.items()}
-    arrays: dict[str, Any] = {"features": points.features.numpy(), **points.colours, **layouts}
+    share = variance_share.tolist()
+    _draw(points, plane, share, f"{agent.label}, {options.of}", stem.with_suffix(".png"))
+    arrays: dict[str, Any] = {"features": points.features.numpy(), "pca": plane.numpy()}
     with atomic_path(stem.with_suffix(".npz")) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, **arrays)
+        np.savez_compressed(file, **arrays, **points.colours)
     settings = {k: v for k, v in vars(options).items() if k != "output"}
     facts = {"pca_variance_share": share, "age_unit": points.age_unit, "settings": settings}
     write_json(stem.with_suffix(".json"), facts)
     say_written(stem.parent, *(f"{stem.name}.{kind}" for kind in ("png", "npz", "json")))
+
+
+def pca(points: Tensor) -> tuple[Tensor, Tensor]:
+    """Project [N, F] float32 points onto the two axes along which they vary most.
+
+    Returns:
+      The centred points [N, 2] float32, and the share of the whole variance along each axis, [2];
+      of points that have one number only, [N, 1] and [1].
+    """
+    left, sizes, _ = torch.linalg.svd(points - points.mean(0), full_matrices=False)
+    variances = sizes.square()
+    share = variances / variances.sum().clamp(min=1e-30)
+    return left[:, :2] * sizes[:2], share[:2]
 
 
 def game_points(agent: LoadedAgent, count: int, seed: int = 0) -> Points:
@@ -184,26 +185,22 @@ def _items_of(agent: LoadedAgent, checkpoint: Checkpoint, buffer: str) -> list[I
     return [every[i] for i in sorted(ids[name])]  # ids are in order of insertion
 
 
-def _draw(
-    points: Points, maps: dict[str, Tensor], share: Sequence[float], about: str, path: Path
-) -> None:
-    """Draw a line of panels for each projection, and a panel for each colour."""
+def _draw(points: Points, plane: Tensor, share: Sequence[float], about: str, path: Path) -> None:
+    """Draw a panel for each colour."""
     colours = {k: v for k, v in points.colours.items() if k != "game" or len(np.unique(v)) > 1}
-    figure = new_figure(3.9 * len(colours), 3.6 * len(maps) + 0.4, dpi=110)
+    figure = new_figure(3.9 * len(colours), 4.0, dpi=110)
     title(figure, about)
-    panels = figure.subplots(len(maps), len(colours), squeeze=False)
-    for line, (method, layout) in zip(panels, maps.items(), strict=True):
-        for axes, (name, values) in zip(line, colours.items(), strict=True):
-            colour_map = "tab10" if name == "game" else "viridis"
-            drawn = axes.scatter(*layout.numpy().T, c=values, s=6, linewidths=0, cmap=colour_map)
-            figure.colorbar(drawn, ax=axes, shrink=0.8).ax.tick_params(labelsize=7, colors=INK)
-            label = f"{name}, {points.age_unit} ago" if name == "age" else name
-            axes.set_title(f"{method}: {label}", loc="left", color=INK, fontsize=9)
-            axes.set_xticks([])
-            axes.set_yticks([])
-        if method == "PCA" and len(share) > 1:
-            line[0].set_xlabel(f"{100 * share[0]:.0f} % of the variance", fontsize=8, color=INK)
-            line[0].set_ylabel(f"{100 * share[1]:.0f} %", fontsize=8, color=INK)
+    (panels,) = figure.subplots(1, len(colours), squeeze=False)
+    for axes, (name, values) in zip(panels, colours.items(), strict=True):
+        colour_map = "tab10" if name == "game" else "viridis"
+        drawn = axes.scatter(*plane.numpy().T, c=values, s=6, linewidths=0, cmap=colour_map)
+        figure.colorbar(drawn, ax=axes, shrink=0.8).ax.tick_params(labelsize=7, colors=INK)
+        label = f"{name}, {points.age_unit} ago" if name == "age" else name
+        axes.set_title(label, loc="left", color=INK, fontsize=9)
+        axes.set_xticks([])
+        axes.set_yticks([])
+    panels[0].set_xlabel(f"{100 * share[0]:.0f} % of the variance", fontsize=8, color=INK)
+    panels[0].set_ylabel(f"{100 * share[1]:.0f} %", fontsize=8, color=INK)
     save(figure, path)
 
 
@@ -211,5 +208,4 @@ def _parser() -> argparse.ArgumentParser:
     parser = agent_parser("features", __doc__, EXAMPLES)
     add(parser, "of", "game", "games played now, or the saved replay", choices=("game", "replay"))
     add(parser, "buffer", "", "name of the replay buffer; empty: the one that holds most")
-    add(parser, "steps", 500, "steps of t-SNE; 0 draws PCA alone", least=0)
     return parser

@@ -1,163 +1,149 @@
-"""How alike are two networks? Filters matched, activations compared, and what filters look for.
+"""What have networks learned? Figures of their filters, and of how alike their layers are.
 
-Checkpoints of one training are compared with those of another (`--with`), or with the end of the
-same training. Weights are compared in the order they stand in and in the best order, activations by
-linear CKA on the same observations (analysis/layers.py); two freshly initialised networks are the
-baseline of both. filters_images.py draws the filters themselves.
+first_layer.png shows weights, preferred_<layer>.png the images that excite a filter most, and
+cka.png how alike each layer of the agent is to each layer of other networks, by linear CKA on the
+same observations: two untrained networks show what chance gives. Preferred images are found by
+activation maximisation (Erhan et al., "Visualizing Higher-Layer Features of a Deep Network", 2009):
+gradient ascent on the image itself, from noise. The image is shifted a little at each step and
+blurred now and then, or noise of high frequency would win. Both end half way: a filter with a
+stride prefers a pattern that repeats with it, which other shifts would wash out.
+
+Linear CKA is the centred kernel alignment of Kornblith et al., "Similarity of Neural Network
+Representations Revisited" (2019), https://arxiv.org/abs/1905.00414. The order of units, rotations
+and scale do not count, and the layers may differ in width. 1: the same up to a rotation.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import isfinite
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from rich.progress import Progress
-from torch import Tensor
+from scipy import ndimage
+from torch import Tensor, nn
 
 from ritornello.agent.assembly import build_model
 from ritornello.agent.models.base import ActorCritic
-from ritornello.agent.stored.checkpoint_folder import resolve
-from ritornello.agent.stored.model_file import find_model_folder
-from ritornello.analysis.figure import heat_map, legend, save
-from ritornello.analysis.filters_images import draw_filters
-from ritornello.analysis.layers import conv_layers, distances, layer_grams, linear_cka
-from ritornello.analysis.options import (
-    add,
-    agent_parser,
-    csv_text,
-    progress,
-    results_folder,
-    say_written,
-)
+from ritornello.agent.models.pixels import PIXEL_MAX
+from ritornello.analysis.figure import heat_map, save
+from ritornello.analysis.options import agent_parser, results_folder, say_written
 from ritornello.analysis.playing import LoadedAgent, load_agent, play_many
-from ritornello.core.atomic_file import write_text
 from ritornello.core.errors import ConfigError
-from ritornello.core.run_layout import CHECKPOINTS
-from ritornello.metrics.charts import COLOURS, INK, new_figure, style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from ritornello.metrics.charts import INK, new_figure
 
 EXAMPLES = """  python -m ritornello.analysis filters --load_model_url=models/pong
   python -m ritornello.analysis filters --load_model_url=<run> --with=<other>,<third>
 
-A run folder means its milestones (--save_model_every_nsteps while training) and its latest
-checkpoint. Each is compared with the checkpoint of the other run that has the nearest number of
-agent steps; without --with, with the end of its own training, and a single checkpoint with a
-network that has not learned. How to read the files: docs/analysis.md.
+Without --with, the agent is compared with a network that has not learned. How to read the figures:
+docs/analysis.md.
 """
-BASELINE = "two random networks"
-UNTRAINED = "a random network"
+BASELINE, UNTRAINED = "two random networks", "a random network"
+FEATURES = "features"  # name of what the torso hands on
 OBSERVATIONS = 256  # on which activations are compared
 ENVS = 8  # that play for the observations, or as many as there are games
 STRIDE = 16  # of their steps one is kept: neighbours show nearly the same
-COLUMNS = 5  # panels side by side
-
-
-class Comparison(NamedTuple):
-    """One layer of one pair of networks; a row of filters.csv."""
-
-    agent: str
-    agent_steps: int
-    other: str  # a training, BASELINE or UNTRAINED
-    other_steps: int
-    layer: str
-    default_distance: float | None  # None where the two have no such filters in common
-    optimal_distance: float | None
-    cka: float
-
-
-@dataclass(frozen=True)
-class Shown:
-    """N observations that networks are asked about, and the game that each is of."""
-
-    obs: Tensor  # [N, *obs_shape]
-    games: Sequence[str]  # N ids
-
-    def grams(self, agent: LoadedAgent) -> dict[str, Tensor]:
-        """Return layer -> Gram matrix [N, N] of what an agent says about them."""
-        # A game that the agent does not know is told as its first one, as in a test.
-        tasks = [agent.games.index(game) if game in agent.games else 0 for game in self.games]
-        return layer_grams(agent.model, self.obs, torch.tensor(tasks))
+MAX_LAYERS = 4  # whose preferred images are drawn, evenly spread, the last among them
+MAX_FILTERS = 16  # of a layer
+STEPS = 60  # of ascent to a preferred image
+STEP = 0.08  # of the range of pixels, per step of ascent
+JITTER = 1  # pixels that the image is shifted by at most, each step of the first half
+BLUR_EVERY = 4  # steps of the first half
+WIDTH = 6.5  # inches of a figure of filters
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
-    options = _parser().parse_args(arguments)
+    parser = agent_parser("filters", __doc__, EXAMPLES)
+    about = "other run folders, checkpoint files or model folders to compare it with"
+    parser.add_argument("--with", dest="others", default="", metavar="PLACE,...", help=about)
+    options: argparse.Namespace = parser.parse_args(arguments)
+    agent = load_agent(options.load_model_url)
     places = [place for place in options.others.split(",") if place]
-    with progress() as bars:
-        agents = load_training(options.load_model_url, options.checkpoints, bars)
-        others = {place: load_training(place, options.checkpoints, bars) for place in places}
-        folder = results_folder(options.output or agents[-1].folder / "filters")
-        written = _compare_all(agents, others, options, folder, bars)
-    say_written(folder, *written)
+    others = {place: load_agent(place) for place in places}
+    folder = results_folder(options.output or agent.folder / "filters")
+    drawn = draw_filters(agent, folder)
+    obs, games = played_observations(agent, OBSERVATIONS, options.seed)
+    first, second = (_answers(agent, random_model(agent, seed), obs, games) for seed in (1, 2))
+    own = _answers(agent, agent.model, obs, games)
+    maps = {BASELINE: cka_map(first, second)}
+    for place, other in others.items():
+        maps[place] = cka_map(own, _answers(other, other.model, obs, games))
+    if not others:
+        maps[UNTRAINED] = cka_map(own, first)
+    _draw_maps(maps, agent.label, folder / "cka.png")
+    say_written(folder, "cka.png", *drawn)
     return 0
 
 
-def _compare_all(
-    agents: list[LoadedAgent],
-    others: dict[str, list[LoadedAgent]],
-    options: argparse.Namespace,
-    folder: Path,
-    bars: Progress,
-) -> list[str]:
-    """Compare all pairs of networks, draw the filters, and return the names of the files."""
-    newest = agents[-1]
-    shown = played_observations(newest, OBSERVATIONS, options.seed)
-    rows: list[Comparison] = []
-    last: dict[str, tuple[LoadedAgent, LoadedAgent]] = {}  # the newest pair of each other one
-    for one, other, name, steps in bars.track(
-        list(_pairs(agents, others)), description="comparing"
-    ):
-        rows += compare(one, other, name, steps, shown)
-        last[name] = (one, other)
-    write_text(folder / "filters.csv", csv_text(Comparison._fields, rows))
-    both = ("default_distance", "optimal_distance")
-    drawn = _draw_curves(rows, both, "mean squared distance", folder / "distances.png")
-    drawn += _draw_curves(rows, ("cka",), "linear CKA", folder / "cka.png")
-    maps = {name: layer_map(*pair, shown) for name, pair in last.items()}
-    _draw_maps(maps, newest.label, folder / "cka_layers.png")
-    drawn += ["cka_layers.png", *draw_filters(newest, folder, bars)]
-    return ["filters.csv", *drawn]
+def linear_cka(one: Tensor, two: Tensor) -> float:
+    """Return the linear CKA of the activations of two layers, [N, ...] each.
+
+    ||Y^T X||_F^2 / (||X^T X||_F ||Y^T Y||_F) with centred columns, computed from the Gram matrices
+    (Kornblith et al. 2019, section 3). NaN if a layer says the same about all observations.
+    """
+    grams = []
+    for layer in (one, two):
+        rows = layer.flatten(1).float()
+        rows = rows - rows.mean(0)
+        grams.append((rows @ rows.T).double())
+    x, y = grams
+    return float((x * y).sum() / (x.norm() * y.norm()))
 
 
-def checkpoint_files(url: str, limit: int) -> list[str]:
-    """Return the checkpoints that `url` means, in the order of training.
+def cka_map(one: Mapping[str, Tensor], two: Mapping[str, Tensor]) -> dict[tuple[str, str], float]:
+    """Return the CKA of each layer of one network with each of another, see `activations`."""
+    return {(a, b): linear_cka(one[a], two[b]) for a in one for b in two}
+
+
+@torch.no_grad()
+def activations(model: ActorCritic, obs: Tensor, games: Tensor) -> dict[str, Tensor]:
+    """Show observations to a model and return what each layer of its torso makes of them.
 
     Args:
-      url: run folder (its milestones and its latest checkpoint, or without milestones all that
-        are left), checkpoint file or model folder (itself).
-      limit: at most so many, evenly spread, the first and the last among them.
+      model: any; what remembers (LSTMs) comes after the torso and is not looked at.
+      obs: [N, *obs_shape]; all are shown at once, so that some hundreds are enough.
+      games: [N] int64, the number of each one's game as the model knows it.
 
-    Raises:
-      CheckpointError: if there is none.
+    Returns:
+      layer -> [N, ...]: each convolution, before its nonlinearity, and FEATURES.
     """
-    folder = Path(url) / CHECKPOINTS
-    if find_model_folder(url) is not None or not folder.is_dir():
-        return [url]
-    latest = resolve(url)[0]
-    milestones = sorted(folder.glob("step_*.pt"))
-    files = milestones or sorted(folder.glob("update_*.pt"))
-    files = [*(path for path in files if not path.samefile(latest)), latest]
-    kept = np.unique(np.linspace(0, len(files) - 1, min(limit, len(files))).round().astype(int))
-    return [str(files[index]) for index in kept]
+    found: dict[str, Tensor] = {}
+
+    def watch(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
+        return module.register_forward_hook(
+            lambda _, __, output: found.__setitem__(name, output.clone())
+        )
+
+    handles = [watch(name, module) for name, module in convolutions(model).items()]
+    try:
+        found[FEATURES] = model.torso(obs, games)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
 
 
-def load_training(url: str, limit: int, bars: Progress) -> list[LoadedAgent]:
-    """Load the checkpoints of one training (see `checkpoint_files`), the newest last."""
-    files = checkpoint_files(url, limit)
-    agents = [load_agent(file) for file in bars.track(files, description=f"loading {url}")]
-    return sorted(agents, key=lambda agent: agent.agent_steps)
+def _answers(
+    agent: LoadedAgent, model: ActorCritic, obs: Tensor, games: Sequence[str]
+) -> dict[str, Tensor]:
+    """Return the activations of a model that knows the games which `agent` knows."""
+    if tuple(obs.shape[1:]) != tuple(model.obs_shape):
+        raise ConfigError(
+            f"{agent.url} sees {tuple(model.obs_shape)}, not {tuple(obs.shape[1:])}: the networks "
+            "cannot be shown the same observations."
+        )
+    # A game that the agent does not know is told as its first one, as in a test.
+    tasks = [agent.games.index(game) if game in agent.games else 0 for game in games]
+    return activations(model, obs, torch.tensor(tasks))
 
 
-def played_observations(agent: LoadedAgent, count: int, seed: int = 0) -> Shown:
-    """Let an agent play its games and return `count` observations of what it sees.
+def played_observations(
+    agent: LoadedAgent, count: int, seed: int = 0
+) -> tuple[Tensor, Sequence[str]]:
+    """Let an agent play; return N observations [N, *obs_shape], and the game that each is of.
 
     Stacks that reach over a reset are left out: a few pictures that are partly black are so unlike
     all others that they alone would decide how alike two layers are.
@@ -175,7 +161,7 @@ def played_observations(agent: LoadedAgent, count: int, seed: int = 0) -> Shown:
             games += [agent.games[task] for task in step.inputs.task_id[whole].tolist()]
         if len(games) >= count:
             break
-    return Shown(torch.cat(seen)[:count], games[:count])
+    return torch.cat(seen)[:count], games[:count]
 
 
 def random_model(agent: LoadedAgent, seed: int) -> ActorCritic:
@@ -187,108 +173,128 @@ def random_model(agent: LoadedAgent, seed: int) -> ActorCritic:
     return model
 
 
-def compare(
-    agent: LoadedAgent, other: LoadedAgent, name: str, other_steps: int, shown: Shown
-) -> list[Comparison]:
-    """Compare each layer of two networks.
+def convolutions(model: ActorCritic) -> dict[str, nn.Conv2d]:
+    """Return the convolutions of a model's torso by name."""
+    return {n: m for n, m in model.torso_net.named_modules() if isinstance(m, nn.Conv2d)}
+
+
+def preferred_images(
+    model: ActorCritic, conv: nn.Conv2d, steps: int, count: int = MAX_FILTERS, seed: int = 0
+) -> Tensor:
+    """Climb from noise to images that excite the filters of a layer most.
+
+    What is climbed is a filter's mean activation over the image, before the nonlinearity.
 
     Args:
-      agent: the agent with the first network.
-      other: the agent with the second; of another architecture it is compared by its activations
-        alone, where a layer has the same name.
-      name: name of the second network, for the report.
-      other_steps: agent steps for which the second was trained.
-      shown: what both are shown.
+      model: the model; its weights must not ask for gradients.
+      conv: one of the model's convolutions.
+      steps: number of steps of ascent, all of the same size whatever the gradient is.
+      count: number of filters, the first of the layer.
+      seed: seed of the noise.
+
+    Returns:
+      [filters, *obs_shape] float32, in units of pixels, 0 to 255.
     """
-    mine, theirs = conv_layers(agent.model.torso_net), conv_layers(other.model.torso_net)
-    fit = [layer.weight.shape for layer in mine] == [layer.weight.shape for layer in theirs]
-    apart = {x.name: (x.default, x.optimal) for x in (distances(mine, theirs) if fit else ())}
-    one, two = shown.grams(agent), shown.grams(other)
-    found = []
-    for layer in (layer for layer in one if layer in two):
-        default, optimal = apart.get(layer, (None, None))
-        cka = linear_cka(one[layer], two[layer])
-        steps = agent.agent_steps
-        found.append(
-            Comparison(agent.label, steps, name, other_steps, layer, default, optimal, cka)
-        )
-    return found
+    generator = torch.Generator().manual_seed(seed)
+    count = min(count, conv.out_channels)
+    low, high = _bounds(model)
+    span = (high - low).mean()
+    middle = (low + high) / 2
+    noise = torch.randn(count, *model.obs_shape, generator=generator)
+    images = (middle + 0.1 * span * noise).clamp(low, high)
+    caught: list[Tensor] = []
+    handle = conv.register_forward_hook(lambda _, __, output: caught.append(output.clone()))
+    own = torch.arange(count)
+    try:
+        for step in range(steps):
+            is_early = step < steps // 2
+            jitter = JITTER * is_early
+            shift = torch.randint(-jitter, jitter + 1, (2,), generator=generator).tolist()
+            shifted = images.roll(shift, (-2, -1)).requires_grad_()
+            caught.clear()
+            model.torso_net(shifted)
+            (gradient,) = torch.autograd.grad(caught[0][own, own].mean((-2, -1)).sum(), shifted)
+            size = gradient.square().mean((1, 2, 3), keepdim=True).sqrt()
+            with torch.no_grad():
+                # A filter that is dead everywhere has no way up: its image stays as it is.
+                images = shifted + STEP * span * gradient / size.clamp(min=1e-12)
+                images = images.roll([-s for s in shift], (-2, -1))
+                if is_early and step % BLUR_EVERY == 0:
+                    images = _blurred(images)
+                images = images.clamp(low, high)
+    finally:
+        handle.remove()
+    return (images.detach() - low) / (high - low) * PIXEL_MAX
 
 
-def layer_map(one: LoadedAgent, two: LoadedAgent, shown: Shown) -> dict[tuple[str, str], float]:
-    """Return the CKA of each layer of one network with each of another."""
-    mine, theirs = shown.grams(one), shown.grams(two)
-    return {(a, b): linear_cka(mine[a], theirs[b]) for a in mine for b in theirs}
+def _bounds(model: ActorCritic) -> tuple[Tensor, Tensor]:
+    """Return what black and white of game 0 are to the first layer, each [*obs_shape] or []."""
+    statistics = model.pixel_statistics()
+    if statistics is None:
+        return torch.zeros(()), torch.ones(())
+    scale, mean = statistics.scale(), statistics.mean
+    return -mean * scale, (PIXEL_MAX - mean) * scale
 
 
-def _pairs(
-    agents: list[LoadedAgent], others: dict[str, list[LoadedAgent]]
-) -> Iterator[tuple[LoadedAgent, LoadedAgent, str, int]]:
-    """Yield (agent, other one, its name, its agent steps), the baseline first."""
-    newest = agents[-1]
-    first, second = (
-        replace(newest, model=random_model(newest, seed), url="", agent_steps=0, label=BASELINE)
-        for seed in (1, 2)
-    )
-    yield first, second, BASELINE, 0
-    for place, series in others.items():
-        for agent in agents:
-            near = min(series, key=lambda x: abs(x.agent_steps - agent.agent_steps))
-            if agent.model.obs_shape != near.model.obs_shape:
-                raise ConfigError(
-                    f"{agent.url} sees {agent.model.obs_shape} and {near.url} "
-                    f"{near.model.obs_shape}: they cannot be shown the same observations."
-                )
-            yield agent, near, place, near.agent_steps
-    if not others and len(agents) > 1:
-        for agent in agents:
-            yield agent, newest, "the end of its training", newest.agent_steps
-    elif not others:
-        yield newest, first, UNTRAINED, 0
+def _blurred(images: Tensor) -> Tensor:
+    """Blur `[N, C, H, W]` with (1/4, 1/2, 1/4) along both axes."""
+    for dimension in (-2, -1):
+        images = ndimage.convolve1d(images.numpy(), (0.25, 0.5, 0.25), dimension, mode="nearest")
+        images = torch.from_numpy(images)
+    return images
 
 
-def _draw_curves(
-    rows: Sequence[Comparison], quantities: Sequence[str], label: str, path: Path
-) -> list[str]:
-    """Draw curves over training, one panel per layer; return the name of the file, if any."""
-    rows = [row for row in rows if getattr(row, quantities[0]) is not None]
-    if not rows:
+def draw_filters(agent: LoadedAgent, folder: Path) -> list[str]:
+    """Draw first_layer.png and preferred_<layer>.png for some layers; return the names.
+
+    None if the network has no convolution.
+    """
+    convs = convolutions(agent.model)
+    names = list(convs)
+    if not names:
         return []
-    layers = list(dict.fromkeys(row.layer for row in rows))
-    count = len({row.other for row in rows})
-    columns = min(COLUMNS, len(layers))
-    height = -(-len(layers) // columns)
-    figure = new_figure(max(7.0, 3.2 * columns), 2.6 * height + 0.3 + 0.4 * count, dpi=110)
-    for number, layer in enumerate(layers):
-        axes = figure.add_subplot(height, columns, number + 1)
-        of_layer = [row for row in rows if row.layer == layer]
-        for quantity, dash in zip(quantities, ("-", "--"), strict=False):
-            order = f", {quantity.removesuffix('_distance')} order" if len(quantities) > 1 else ""
-            _draw_layer(axes, of_layer, quantity, dash, order if number == 0 else None)
-        style(axes, _shortened(layer), "agent steps" if number >= len(layers) - columns else "", "")
-        # The CKA of a layer that says the same about all observations is not a number.
-        values = [getattr(row, quantity) for row in of_layer for quantity in quantities]
-        axes.set_ylim(0, 1.08 * max(filter(isfinite, values), default=1.0) or 1.0)
-    legend(figure)
-    figure.supylabel(label, fontsize=9, color=INK)
+    weight = convs[names[0]].weight.detach()  # [out, in, kh, kw]
+    weight = weight / weight.abs().amax((1, 2, 3), keepdim=True)  # each filter by its own scale
+    tiles = _by_frame(weight, agent) / 2 + 0.5  # grey is 0
+    title = "first convolution: a line per filter (two side by side), oldest frame left"
+    drawn = [_save_tiles(tiles, title, folder / "first_layer.png")]
+    for index in np.unique(np.linspace(0, len(names) - 1, MAX_LAYERS).round().astype(int)):
+        name = names[index]
+        images = preferred_images(agent.model, convs[name], STEPS)
+        title = f"what excites {name}: a line per filter (two side by side)"
+        path = folder / f"preferred_{name}.png"
+        drawn.append(_save_tiles(_by_frame(images / PIXEL_MAX, agent), title, path))
+    return drawn
+
+
+def _by_frame(images: Tensor, agent: LoadedAgent) -> np.ndarray:
+    """Take stacks apart: [N, S*C, H, W] -> [N, S, H, W] grey or [N, S, H, W, 3]."""
+    channels = agent.env_spec.frame_shape[0]
+    frames = images.reshape(len(images), -1, channels, *images.shape[2:]).numpy()
+    colour = frames.transpose(0, 1, 3, 4, 2)
+    return np.asarray(colour if channels == 3 else colour.mean(-1))
+
+
+def _save_tiles(tiles: np.ndarray, title: str, path: Path) -> str:
+    """Draw [N, S, H, W(, 3)] in 0..1: a line of S tiles per filter, two lines side by side."""
+    count, frames, height, width = tiles.shape[:4]
+    gap = max(1, height // 12)
+    rows = math.ceil(count / 2)
+    line_width = frames * (width + gap)
+    canvas = np.ones((rows * (height + gap), 2 * line_width + 2 * gap, *tiles.shape[4:]))
+    for number, line in enumerate(tiles):
+        top = number % rows * (height + gap)
+        left = number // rows * (line_width + 2 * gap)
+        for frame, tile in enumerate(line):
+            x = left + frame * (width + gap)
+            canvas[top : top + height, x : x + width] = tile
+    figure = new_figure(WIDTH, WIDTH * canvas.shape[0] / canvas.shape[1] + 0.4, dpi=110)
+    axes = figure.add_subplot()
+    axes.imshow(canvas.clip(0, 1), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    axes.set_axis_off()
+    axes.set_title(title, loc="left", color=INK, fontsize=8)
     save(figure, path)
-    return [path.name]
-
-
-def _draw_layer(
-    axes: Axes, rows: Sequence[Comparison], quantity: str, dash: str, order: str | None
-) -> None:
-    """Draw one quantity of one layer; `order` None: without names for the legend."""
-    for place, other in enumerate(dict.fromkeys(row.other for row in rows)):
-        of_pair = [row for row in rows if row.other == other]
-        values = [getattr(row, quantity) for row in of_pair]
-        text = None if order is None else f"{_shortened(other)}{order}"
-        if other == BASELINE:  # a level
-            axes.axhline(values[0], color="#999999", linestyle=dash, label=text)
-        else:
-            steps = [row.agent_steps for row in of_pair]
-            colour = COLOURS[(place - 1) % len(COLOURS)]
-            axes.plot(steps, values, dash, color=colour, marker="o", ms=3.5, label=text)
+    return path.name
 
 
 def _draw_maps(maps: Mapping[str, Mapping[tuple[str, str], float]], label: str, path: Path) -> None:
@@ -298,20 +304,7 @@ def _draw_maps(maps: Mapping[str, Mapping[tuple[str, str], float]], label: str, 
         axes = figure.add_subplot(1, len(maps), number)
         rows, columns = (list(dict.fromkeys(each)) for each in zip(*values, strict=True))
         table = np.array([[values[row, column] for column in columns] for row in rows])
-        heat_map(axes, table, _shortened(name), rows, (0, 1))
+        heat_map(axes, table, name[-48:], rows, (0, 1))
         axes.set_xticks(range(len(columns)), columns, rotation=90)
-    figure.supylabel(_shortened(label), fontsize=9, color=INK)
+    figure.supylabel(label[-48:], fontsize=9, color=INK)
     save(figure, path)
-
-
-def _shortened(name: str) -> str:
-    """Return the end of a long name: what tells runs apart stands there."""
-    return name if len(name) <= 48 else f"...{name[-45:]}"
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = agent_parser("filters", __doc__, EXAMPLES)
-    about = "other run folders, checkpoint files or model folders to compare it with"
-    parser.add_argument("--with", dest="others", default="", metavar="PLACE,...", help=about)
-    add(parser, "checkpoints", 10, "largest number of checkpoints of each run", least=1)
-    return parser

@@ -1,73 +1,49 @@
 from __future__ import annotations
 
-import csv
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from ritornello.analysis import filters, filters_images
+from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.analysis import filters
 from ritornello.analysis.filters import (
-    checkpoint_files,
-    load_training,
+    FEATURES,
+    activations,
+    cka_map,
+    linear_cka,
     main,
+    preferred_images,
 )
-from ritornello.analysis.filters_images import preferred_images
 from ritornello.analysis.playing import load_agent
+from ritornello.core.errors import ConfigError
+from ritornello.core.spec import EnvSpec
 from tests.agent.builders import make_small_model, make_spec
 from tests.analysis.agents import write_agent
 
 PONG = "PongNoFrameskip-v4"
 
 
-@pytest.fixture(scope="module")
-def agents(tmp_path_factory):
-    """Two Pong agents of one kind with other weights, and one of another kind."""
-    folder = tmp_path_factory.mktemp("agents")
-    return [
-        write_agent(folder / "one", env=PONG, seed=1, agent_steps=100),
-        write_agent(folder / "two", env=PONG, seed=2, agent_steps=300),
-        write_agent(folder / "nature", "--model=nature", env=PONG, seed=3),
-    ]
-
-
-def rows_of(folder):
-    with (folder / "filters.csv").open() as file:
-        return list(csv.DictReader(file))
-
-
-@pytest.fixture(autouse=True)
-def short_play(monkeypatch):
+@pytest.fixture
+def agent(tmp_path, monkeypatch):
+    """A Pong agent that has not learned, and little to do."""
     monkeypatch.setattr(filters, "STRIDE", 1)
     monkeypatch.setattr(filters, "OBSERVATIONS", 16)
-    monkeypatch.setattr(filters_images, "STEPS", 2)
+    monkeypatch.setattr(filters, "STEPS", 2)
+    return write_agent(tmp_path / "one", env=PONG, seed=1)
 
 
-def test_an_agent_is_itself_and_not_another(agents, tmp_path):
-    one, two, nature = map(str, agents)
-    others = f"--with={one},{two},{nature}"
-    assert main([f"--load_model_url={one}", others, f"--output={tmp_path}"]) == 0
-    rows = rows_of(tmp_path)
-    by_pair = {(row["other"], row["layer"]): row for row in rows}
-    for layer in ("convs.0", "convs.2"):
-        same, other = by_pair[one, layer], by_pair[two, layer]
-        assert float(same["default_distance"]) == 0
-        assert float(same["optimal_distance"]) == pytest.approx(0, abs=1e-9)
-        assert float(same["cka"]) == pytest.approx(1, abs=1e-5)
-        assert float(other["default_distance"]) > float(other["optimal_distance"]) > 0.1
-        # These are random networks too.
-        baseline = by_pair[filters.BASELINE, layer]
-        ratio = float(other["default_distance"]) / float(baseline["default_distance"])
-        assert ratio == pytest.approx(1, abs=0.1)
-        assert by_pair[nature, layer]["default_distance"] == "", "other shapes: activations alone"
-        assert 0 < float(by_pair[nature, layer]["cka"]) < 1
-    assert float(by_pair[one, "features"]["cka"]) == pytest.approx(1, abs=1e-5)
-    assert by_pair[one, "features"]["default_distance"] == ""
-    for name in ("distances", "cka", "cka_layers", "first_layer", "preferred_convs.0"):
+def test_the_figures_of_an_agent_are_drawn(agent, tmp_path, capsys):
+    pole = write_agent(tmp_path / "pole")
+    with pytest.raises(ConfigError, match="cannot be shown the same observations"):
+        main([f"--load_model_url={agent}", f"--with={pole}", f"--output={tmp_path}"])
+    other = write_agent(tmp_path / "nature", "--model=nature", env=PONG)
+    assert main([f"--load_model_url={agent}", f"--with={other}", f"--output={tmp_path}"]) == 0
+    for name in ("cka", "first_layer", "preferred_convs.0"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
 
 
-def test_stacks_that_reach_over_a_reset_are_not_shown(agents, monkeypatch):
+def test_stacks_that_reach_over_a_reset_are_not_shown(agent, monkeypatch):
     resets = {0: [True] * 8, 5: [True] + [False] * 7}
 
     def play_three_ways(agent, envs, *, seed):
@@ -78,61 +54,54 @@ def test_stacks_that_reach_over_a_reset_are_not_shown(agents, monkeypatch):
             yield SimpleNamespace(inputs=SimpleNamespace(obs=obs, first=first, task_id=tasks))
 
     monkeypatch.setattr(filters, "play_many", play_three_ways)
-    seen = filters.played_observations(load_agent(str(agents[0])), 44).obs.flatten().tolist()
+    seen = filters.played_observations(load_agent(str(agent)), 44)[0].flatten().tolist()
     # A stack is 4 frames: whole from the 4th on, and of environment 0 again from its 9th on.
     every = [10 * number + env for number in range(3, 10) for env in range(8)]
     assert seen == [x for x in every if x not in (50, 60, 70)][:44]
 
 
-def test_checkpoints_are_those_of_the_whole_training(tmp_path):
-    folder = tmp_path / "run" / "checkpoints"
-    folder.mkdir(parents=True)
-    for name in ("update_000000007.pt", "update_000000009.pt"):
-        (folder / name).touch()
-    assert names(checkpoint_files(str(tmp_path / "run"), 10)) == [
-        "update_000000007.pt",
-        "update_000000009.pt",
-    ]
-    for steps in range(1, 8):
-        (folder / f"step_{steps:012d}.pt").touch()
-    kept = names(checkpoint_files(str(tmp_path / "run"), 4))
-    assert kept == [
-        "step_000000000001.pt",
-        "step_000000000003.pt",
-        "step_000000000006.pt",
-        "update_000000009.pt",
-    ]
-    # A milestone that is the latest checkpoint by another name is not taken twice.
-    (folder / "step_000000000007.pt").unlink()
-    (folder / "step_000000000007.pt").hardlink_to(folder / "update_000000009.pt")
-    assert len(checkpoint_files(str(tmp_path / "run"), 100)) == 7
-    assert checkpoint_files(str(folder / "update_000000007.pt"), 4) == [
-        str(folder / "update_000000007.pt")
-    ]
+def test_cka_is_the_formula_of_the_paper():
+    generator = torch.Generator().manual_seed(1)
+    x, y = torch.randn(40, 7, generator=generator), torch.randn(40, 5, generator=generator)
+    y[:, :3] += 2 * x[:, :3]
+    x_centred, y_centred = x - x.mean(0), y - y.mean(0)
+    covariance = (y_centred.T @ x_centred).norm() ** 2
+    paper = covariance / ((x_centred.T @ x_centred).norm() * (y_centred.T @ y_centred).norm())
+    assert 0.2 < paper < 0.9
+    assert linear_cka(x, y) == pytest.approx(float(paper), rel=1e-5)
+    assert linear_cka(x, 3 * x.flip(1) + 1) == pytest.approx(1.0, abs=1e-5)
 
 
-def names(paths):
-    return [path.rsplit("/", 1)[1] for path in paths]
+@pytest.mark.parametrize("name", ["impala_shallow", "resnet"])
+def test_layers_are_looked_at_before_their_nonlinearity(name):
+    model = make_small_model(make_spec((2, 36, 36), stacked=2), name=name).eval()
+    obs = torch.randint(0, 256, (12, 2, 36, 36), dtype=torch.uint8)
+    found = activations(model, obs, torch.zeros(12, dtype=torch.int64))
+    with torch.no_grad():
+        first = model.torso_net.convs[0](obs)  # what an inplace ReLU would have changed
+    assert len(found) == {"impala_shallow": 3, "resnet": 16}[name]
+    assert first.min() < 0
+    torch.testing.assert_close(found["convs.0"], first)
+    assert not any(module._forward_hooks for module in model.modules())
+    maps = cka_map(found, found)
+    assert maps["convs.0", "convs.0"] == pytest.approx(1.0, abs=1e-5) != maps["convs.0", FEATURES]
 
 
-def test_each_checkpoint_meets_the_one_of_as_many_steps(agents, monkeypatch):
-    from rich.progress import Progress
-
-    one, two = load_agent(str(agents[0])), load_agent(str(agents[1]))
-    monkeypatch.setattr(
-        filters, "checkpoint_files", lambda url, limit: list(map(str, agents[1::-1]))
-    )
-    with Progress(disable=True) as progress:
-        training = load_training("somewhere", 10, progress)
-    assert [agent.agent_steps for agent in training] == [100, 300]
-    pairs = list(filters._pairs([one, two], {"other": training}))
-    met = [(agent.agent_steps, name, steps) for agent, _, name, steps in pairs]
-    assert met == [(0, filters.BASELINE, 0), (100, "other", 100), (300, "other", 300)]
-    pairs = list(filters._pairs([one, two], {}))[1:]
-    assert [(agent.agent_steps, steps) for agent, _, _, steps in pairs] == [(100, 300), (300, 300)]
+def test_each_game_is_seen_through_its_own_statistics():
+    spec = EnvSpec("Dark-v0,Bright-v0", (1, 42, 42), "uint8", 1, ("0", "1"), 1)
+    model = make_model(ModelConfig(name="resnet", feature_count=16), spec).eval()
+    games = torch.arange(2).repeat_interleave(6)
+    ranges = torch.tensor([60, 200]).repeat_interleave(6)[:, None, None, None]
+    obs = (torch.rand(12, 1, 42, 42) * 50 + ranges).to(torch.uint8)
+    model.observe(obs, games)
+    with torch.no_grad():
+        own, other = (model.torso(obs, seen) for seen in (games, None))
+    found = activations(model, obs, games)[FEATURES]
+    torch.testing.assert_close(found, own)
+    assert not torch.allclose(found, other, rtol=0.1)
 
 
-@pytest.mark.parametrize("normalise", [False, True, "each", "rare"])
+@pytest.mark.parametrize("normalise", [False, "each"])
 def test_preferred_images_excite_their_own_filter(normalise):
     spec = make_spec((2, 36, 36), stacked=2)
     model = make_small_model(spec, name="impala_shallow", normalise_pixels=normalise)
@@ -151,4 +120,3 @@ def test_preferred_images_excite_their_own_filter(normalise):
     own, before = excitement(images).diagonal(), excitement(noise).diagonal()
     assert (own > before + 0.1).all()
     assert (excitement(images).argmax(0) == torch.arange(5)).all(), "nobody else's image does more"
-    assert not conv._forward_hooks
