@@ -73,8 +73,9 @@ def _map(agent: LoadedAgent, points: Points, options: argparse.Namespace, stem: 
     share = variance_share.tolist()
     _draw(points, plane, share, f"{agent.label}, {options.of}", stem.with_suffix(".png"))
     arrays: dict[str, Any] = {"features": points.features.numpy(), "pca": plane.numpy()}
+    arrays |= points.colours
     with atomic_path(stem.with_suffix(".npz")) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, **arrays, **points.colours)
+        np.savez_compressed(file, **arrays)
     settings = {k: v for k, v in vars(options).items() if k != "output"}
     facts = {"pca_variance_share": share, "age_unit": points.age_unit, "settings": settings}
     write_json(stem.with_suffix(".json"), facts)
