@@ -9,8 +9,8 @@ is, 2 there is nothing to look at: the id is unknown, or the command cannot be u
 was interrupted. Each line is printed when it is found, so the last one says how far an environment
 came that hangs, or takes the program with it.
 
-Games are played with random actions from a seed of their own, so that two looks at the same
-environment say the same (wrappers/check_play.py).
+Games are played as in training (wrappers/plain_env.py), with random actions from a seed of their
+own, so that two looks at the same environment say the same.
 """
 
 from __future__ import annotations
@@ -19,44 +19,54 @@ import argparse
 import faulthandler
 import os
 import sys
+import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout, suppress
-from typing import Any, NoReturn
+from itertools import islice
+from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box
-from gymnasium.wrappers import TimeLimit
+from gymnasium.spaces import Box, Discrete
 
 from ritornello.core.command_line import tell
-from ritornello.core.errors import ConfigError, PlatformError
+from ritornello.core.errors import PlatformError
 from ritornello.core.leaving import leave
-from ritornello.core.plain_data import shown_text
+from ritornello.core.plain_data import shown
 from ritornello.wrappers import start_line
-from ritornello.wrappers.check_play import SEED, Findings, Stop, play
-from ritornello.wrappers.config import FRAMES_PER_S, EnvConfig
+from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.env_kwargs import kwargs_text
-from ritornello.wrappers.gym_actions import ActionCode
-from ritornello.wrappers.images import channel_axes, is_image_space, picture_of
-from ritornello.wrappers.plain_env import observation_code
+from ritornello.wrappers.findings import Findings, Stop
+from ritornello.wrappers.images import is_image_space
+from ritornello.wrappers.plain_env import PlainEnv, reset_result, step_result
 from ritornello.wrappers.registry import (
-    MAX_RATE,
-    MIN_RATE,
+    advice_on_limit,
+    check_rendering,
     make_as_it_is,
     make_env_vector,
-    rate_of,
+    max_game_steps,
 )
-from ritornello.wrappers.spaces import leaves, of_another_package
+from ritornello.wrappers.spaces import leaves, values
 from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
-from ritornello.wrappers.user_code import RAISED, describe, told_if_slow
+from ritornello.wrappers.user_code import told_if_slow
 from ritornello.wrappers.world_views import left_out_of
 
-LARGE_BOUND = 100.0  # networks learn from numbers of about 1; tens still work
+SEED = 7
+STEPS = 2_000  # of random play; most environments do that within a second
+PLAY_S = 30.0  # for a slow environment, which plays as many of these as it can
+TWIN_STEPS = 200  # of the games that must be the same, where STEPS were played
 ATARI_STEPS = 100
+ENOUGH_GAMES = 4  # of one length say that it is a limit
+LARGE_REWARD = 1e4
+LARGE_NUMBER = 100.0  # networks learn from numbers of about 1; tens still work
 SMALL_REACH, LARGE_REACH = 0.1, 20.0  # a bound nearer to 0, or a range wider, is far from 1
 SEEN, ACTED = "observation_space", "action_space"
+RNG_ADVICE = (
+    "call super().reset(seed=seed) in reset, and draw every random number from self.np_random, "
+    "none from the modules random or numpy.random"
+)
 
 
 def check(
@@ -73,25 +83,12 @@ def check(
       ConfigError: if there is no such environment.
     """
     check_env_id(env_id)
-    findings = Findings(show)
-
-    def make(render_mode: str | None = None) -> gymnasium.Env:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Gymnasium's own advice; what matters is told below
-            return make_as_it_is(env_id, kwargs, render_mode)
-
+    findings, config = Findings(show), EnvConfig(env_id, kwargs=kwargs)
     with suppress(Stop), told_if_slow(env_id):
         if is_atari(env_id):
-            _check_atari(EnvConfig(env_id, kwargs=kwargs), findings)
-            return findings
-        with findings.stopping("making it"):
-            env = make()
-        findings.ok("making it", type(env.unwrapped).__name__)
-        with findings.closing(env):
-            _check_spaces(env, findings)
-            play(env, make, findings)
-        _check_time_limit(env, findings)
-        _check_rendering(env, make, findings)
+            _check_atari(config, findings)
+        else:
+            _check_plain(config, findings)
     return findings
 
 
@@ -109,59 +106,52 @@ def _check_atari(config: EnvConfig, findings: Findings) -> None:
     findings.ok("rules", rules)
 
 
-def _check_spaces(env: gymnasium.Env, findings: Findings) -> None:
-    """Say what it shows and takes; stop if that is not supported."""
-    for name in (SEEN, ACTED):
-        try:
-            getattr(env, name)
-        except RAISED as error:
-            findings.stop(name, f"is missing: set self.{name} in __init__ ({describe(error)})")
-    _check_actions(env.action_space, findings)
-    seen = env.observation_space
-    try:
-        code = observation_code(env)
-    except ConfigError as error:
-        advice = "ObservationWrapper that leaves it out, or makes numbers of it"
-        _stop_at_space(SEEN, seen, error, advice, findings)
-    for name in left_out_of(env):
+def _check_plain(config: EnvConfig, findings: Findings) -> None:
+    """Look over an environment that is not Atari's."""
+
+    def make() -> gymnasium.Env:
+        with findings.stopping("making it"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Gymnasium's own advice; what matters is told below
+            return make_as_it_is(config.env_id, config.kwargs)
+
+    def plain(env: gymnasium.Env) -> PlainEnv:
+        with findings.stopping("spaces"):
+            return PlainEnv(env, config.env_id)
+
+    own = make()
+    findings.ok("making it", type(own.unwrapped).__name__)
+    with findings.closing(own):
+        env = plain(own)
+        _check_spaces(env, findings)
+        play = _Play(env, findings)
+        played, ends = _check_steps(play, findings)
+        other = make()
+        with findings.closing(other):
+            steps = max(1, TWIN_STEPS * played // STEPS)
+            _check_seeds(play, _Play(plain(other), findings), steps, findings)
+        _check_limit(config, ends, findings)
+    _check_pictures(own, config, findings)
+
+
+def _check_spaces(env: PlainEnv, findings: Findings) -> None:
+    """Say what is shown and done; an unsupported space has been told before."""
+    findings.ok(SEEN, start_line.shown_parts(env.env_spec))
+    for name in left_out_of(env.env):
         findings.note(
             SEEN,
             f"its {name} is left out: where the task is said there, the agent does not know it, "
             "unless a wrapper of yours makes numbers of it",
         )
-    for part in code.parts:
-        size = "x".join(map(str, part.shape))
-        image = f"an image {size} (channels, height, width), {part.name}"
-        findings.ok(SEEN, image if part.is_image else f"{size} numbers")
-    if isinstance(seen, Box) and is_image_space(seen):
-        _check_images(env, seen, code.shape, findings)
-    elif not code.parts:
-        findings.ok(SEEN, f"vectors of {code.shape[0]} numbers")
-    for _, box in leaves(seen):
-        if isinstance(box, Box) and not (is_image_space(box) and box.dtype == np.uint8):
-            _check_bounds(box, findings)
-
-
-def _stop_at_space(
-    what: str, space: Any, reason: ConfigError, advice: str, findings: Findings
-) -> NoReturn:
-    is_foreign = any(of_another_package(leaf) for _, leaf in leaves(space))
-    remedy = "" if is_foreign else f". Wrap it in a gymnasium.{advice}"
-    findings.stop(what, f"is {shown_text(str(space))}, which is not supported: {reason}{remedy}")
-
-
-def _check_actions(space: Any, findings: Findings) -> None:
-    try:
-        actions = ActionCode(space).actions
-    except ConfigError as error:
-        advice = "ActionWrapper that makes its actions from another space"
-        _stop_at_space(ACTED, space, error, advice, findings)
-    findings.ok(ACTED, actions.describe())
-    if actions.is_single_choice and actions.parts[0].count == 1:
-        findings.note(ACTED, "has one action only: there is nothing to choose")
-    for _, leaf in leaves(space):
-        if isinstance(leaf, Box):
-            _check_reach(leaf, findings)
+    for _, box in leaves(env.env.observation_space):
+        if is_image_space(box) and box.dtype != np.uint8:
+            findings.note(
+                SEEN,
+                f"its images are {box.dtype}, which takes four times the memory of uint8 in replay",
+            )
+    findings.ok(ACTED, env.env_spec.actions.describe())
+    for _, box in leaves(env.env.action_space):
+        if isinstance(box, Box):
+            _check_reach(box, findings)
 
 
 def _check_reach(box: Box, findings: Findings) -> None:
@@ -179,63 +169,139 @@ def _check_reach(box: Box, findings: Findings) -> None:
         )
 
 
-def _check_images(
-    env: gymnasium.Env, seen: Box, shape: tuple[int, ...], findings: Findings
-) -> None:
-    said = (env.metadata or {}).get("channels")
-    axes = channel_axes(seen.shape, said)
-    channels, height, width = shape
-    order = f"channels {'last' if axes[-1] == len(seen.shape) - 1 else 'first'}" if axes else "gray"
-    if len(axes) == 2:
-        order += f" in each of {seen.shape[0]} that are stacked"
-    findings.ok(SEEN, f"images of {height}x{width} pixels and {channels} channels ({order})")
-    if len(seen.shape) == 3 and said is None and channels > 4:
+class _Play:
+    """Plays random actions in one environment, and judges as training does what comes back."""
+
+    def __init__(self, env: PlainEnv, findings: Findings) -> None:
+        """Begin with nothing seen."""
+        self._env, self._findings = env, findings
+        self._is_inside = True
+        self.largest = 0.0  # of the numbers that were seen
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Begin a game; return its first frame."""
+        with self._findings.stopping("reset"):
+            observation, _ = reset_result(self._env.env.reset(seed=seed, options=None))
+            return self._frame("reset", observation)
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool]:
+        """Do one action; return (frame, reward, terminated, truncated)."""
+        with self._findings.stopping("step", f" for action {shown(action)}"):
+            result: Any = self._env.env.step(self._env.actions.decode(action))
+            observation, reward, terminated, truncated, _ = step_result(result)
+            return self._frame("step", observation), reward, terminated, truncated
+
+    def actions(self) -> Iterator[Any]:
+        """Yield random actions, the same ones each time; at first each of one choice."""
+        space = self._env.action_space
+        if isinstance(space, Discrete):
+            yield from range(int(space.n))
+        space.seed(SEED)
+        while True:
+            yield space.sample()
+
+    def marks(self, seed: int, steps: int) -> list[int]:
+        """Return a hash of what each step of a game shows, which a twin must have too."""
+        marks = [hash(self.reset(seed).tobytes())]
+        for action in islice(self.actions(), steps):
+            frame, *rest = self.step(action)
+            marks.append(hash((frame.tobytes(), *rest)))
+            if rest[1] or rest[2]:
+                marks.append(hash(self.reset(seed + 1).tobytes()))
+        return marks
+
+    def _frame(self, where: str, observation: Any) -> np.ndarray:
+        frame, space = self._env.shown(observation), self._env.env.observation_space
+        if self._is_inside and observation not in space:
+            self._is_inside = False
+            self._findings.note(
+                where,
+                f"returns {shown(observation)}, which is not in {SEEN} {space}: widen the space, "
+                "or mend the number or its dtype",
+            )
+        for (_, leaf), value in zip(leaves(space), values(space, observation), strict=True):
+            if isinstance(leaf, Box) and not is_image_space(leaf):
+                self.largest = max(self.largest, np.abs(value).max(initial=0.0))
+        return frame
+
+
+def _check_steps(play: _Play, findings: Findings) -> tuple[int, int]:
+    """Play STEPS or fewer; return how many, and the number of games that came to their end."""
+    play.reset(SEED)
+    findings.ok("reset", "returns (observation, info), the observation as its space says")
+    ends: list[tuple[int, bool]] = []  # the length of a game, and whether it was terminated
+    played = length = 0
+    end_s = time.monotonic() + PLAY_S
+    for action in islice(play.actions(), STEPS):
+        if played and time.monotonic() > end_s:
+            break
+        _, reward, terminated, truncated = play.step(action)
+        played, length = played + 1, length + 1
+        if abs(reward) > LARGE_REWARD:
+            findings.note(
+                "step",
+                f"rewards beyond {LARGE_REWARD:g} were seen: give "
+                "--reward_clipping_method=abs_one_sign, or divide them",
+            )
+        if terminated or truncated:
+            ends.append((length, terminated and not truncated))
+            length = 0
+            play.reset(SEED + len(ends))
+    ended = f"{len(ends)} games came to their end" if ends else "no game ended"
+    findings.ok("step", f"{played:,} steps of random actions; {ended}")
+    if play.largest > LARGE_NUMBER:
         findings.note(
-            SEEN,
-            f"the {'last' if axes == (2,) else 'first'} axis is taken for the channels; if that is "
-            "not so, say metadata = {'channels': 'first'} (or 'last') in your class",
+            "observation",
+            f"has numbers up to {play.largest:g}, of which float32 keeps seven digits, and "
+            "networks learn best from numbers of about 1: divide what is larger, show a clock as "
+            "what has passed since the start of the game, or give --normalise_vectors=True",
         )
-    if seen.dtype != np.uint8:
+    if len(ends) >= ENOUGH_GAMES and set(ends) == {(ends[0][0], True)} and ends[0][0] > 1:
         findings.note(
-            SEEN,
-            f"its images are {seen.dtype}, which takes four times the memory of uint8 in replay; "
-            "uint8 from 0 to 255 is scaled for the network",
+            "truncated",
+            f"each of {len(ends)} games was terminated after {ends[0][0]} steps, whatever was "
+            "done. If that is a limit of time and not the end of the task, return "
+            "truncated=True and terminated=False there: the value of the last state is learned "
+            "otherwise",
         )
-    elif seen.high.max() <= 1:
-        findings.note(SEEN, "its images are uint8 from 0 to 1, nearly black: show 0 to 255")
+    return played, len(ends)
 
 
-def _check_bounds(seen: Box, findings: Findings) -> None:
-    if (seen.low >= seen.high).any():
-        index = np.argwhere(seen.low >= seen.high)[0].tolist()
-        findings.note(SEEN, f"has no room at {index}: its low is not below its high")
-    finite = seen.high[np.isfinite(seen.high) & (np.abs(seen.high) < 1e30)]
-    if finite.size and np.abs(finite).max() > LARGE_BOUND:
+def _check_seeds(play: _Play, other: _Play, steps: int, findings: Findings) -> None:
+    """Compare games of equal seeds: in one environment, and in another one made anew."""
+    first = play.marks(SEED, steps)
+    for where, again in (("", play), (" in another environment made anew", other)):
+        marks = again.marks(SEED, steps)
+        if marks != first:
+            step = next(
+                n for n, pair in enumerate(zip(first, marks, strict=False)) if len({*pair}) > 1
+            )
+            findings.wrong(
+                "seed",
+                f"two games with the same seed and actions differ from step {step} on{where}: "
+                f"{RNG_ADVICE}",
+            )
+            return
+    findings.ok("seed", "the same seed and actions give the same game")
+    if all(play.marks(SEED + n, steps) == first for n in (1, 2, 3)):
         findings.note(
-            SEEN,
-            f"goes up to {np.abs(finite).max():g}: networks learn best from numbers of about 1, "
-            "so divide in your environment what is larger",
+            "seed",
+            "other seeds give the same game too: fine if nothing in it is random, otherwise "
+            f"{RNG_ADVICE}",
         )
 
 
-def _check_time_limit(env: gymnasium.Env, findings: Findings) -> None:
-    while isinstance(env, gymnasium.Wrapper) and not isinstance(env, TimeLimit):
-        env = env.env
-    if isinstance(env, TimeLimit):
-        limit = env._max_episode_steps  # Gymnasium has no other name for it
+def _check_limit(config: EnvConfig, ends: int, findings: Findings) -> None:
+    limit = max_game_steps(config)
+    if limit is not None:
         findings.ok("time limit", f"Gymnasium truncates its games after {limit} steps")
-    elif not findings.has_ended:
+    elif not ends:
         findings.note(
-            "time limit",
-            "there is none, and no game came to its end in the steps that were played: register "
-            "it with max_episode_steps=..., give --env_kwargs='{\"max_episode_steps\": 500}', or "
-            "let step return truncated=True at some time",
+            "time limit", f"no game came to its end in these steps: {advice_on_limit(config)}"
         )
 
 
-def _check_rendering(
-    env: gymnasium.Env, make: Callable[..., gymnasium.Env], findings: Findings
-) -> None:
+def _check_pictures(env: gymnasium.Env, config: EnvConfig, findings: Findings) -> None:
     modes = (getattr(env.unwrapped, "metadata", None) or {}).get("render_modes", [])
     if "rgb_array" not in modes:
         findings.note(
@@ -244,26 +310,9 @@ def _check_rendering(
             "(--render=True and python -m ritornello.analysis). Training does not need it",
         )
         return
-    if rate_of(env) is None:
-        findings.note(
-            "rendering",
-            f"metadata['render_fps'] is no rate from {MIN_RATE:g} to {MAX_RATE:g}: its films show "
-            f"{FRAMES_PER_S:g} pictures a second",
-        )
-    try:
-        drawn = make(render_mode="rgb_array")
-        with findings.closing(drawn):
-            drawn.reset(seed=0)
-            picture = drawn.render()
-    except RAISED as error:
-        findings.stop(
-            "rendering",
-            f"it lists rgb_array and raises {describe(error)}: take render_mode in __init__, keep "
-            "it as self.render_mode, and return a picture from render()",
-        )
     with findings.stopping("rendering"):
-        height, width, _ = picture_of(picture).shape
-    findings.ok("rendering", f"pictures of {height}x{width} pixels")
+        check_rendering(config, "rgb_array")
+    findings.ok("rendering", "draws pictures")
 
 
 def main(argv: Sequence[str]) -> int:

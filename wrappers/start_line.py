@@ -17,7 +17,8 @@ def describe(config: EnvConfig, *, restorable: bool = False) -> str:
     if len(games) > 1:
         title = f"{len(games)} games ({', '.join(game.env_id for game in games)})"
     if not all(is_atari(game.env_id) for game in games):
-        shows = _shown_images(make_env_spec(config))
+        spec = make_env_spec(config)
+        shows = f", {shown_parts(spec)}" if spec.shows_images else ""
         hidden = dict.fromkeys(name for game in games for name in parts_left_out(game))
         without = f", without its {', '.join(hidden)}" if hidden else ""
         return f"{title}: as Gymnasium has it{shows}{without}, Atari rules do not apply; {end}"
@@ -50,10 +51,8 @@ def _atari_rules(config: EnvConfig) -> list[str]:
     ]
 
 
-def _shown_images(spec: EnvSpec) -> str:
-    """Return ", images of ..." for a line of the log; "" of what shows vectors."""
-    if not spec.shows_images:
-        return ""
+def shown_parts(spec: EnvSpec) -> str:
+    """Return "images of 84x84 pixels and 3 channels", and what else is shown."""
     parts = spec.observation_parts or (ObservationPart("", spec.frame_shape, spec.frame_dtype),)
     said = []
     for part in parts:
@@ -63,4 +62,4 @@ def _shown_images(spec: EnvSpec) -> str:
         else:
             said.append(f"{part.shape[0]} numbers")
     stacked = f", {spec.frames_stacked} stacked" if spec.frames_stacked > 1 else ""
-    return f", {' and '.join(said)}{stacked}"
+    return f"{' and '.join(said)}{stacked}"

@@ -127,7 +127,7 @@ def test_a_film_shows_what_is_drawn_or_says_why_it_cannot(drawn):
         if is_picture:
             check_rendering(config, "rgb_array")
             assert (vector.render() == 127).all()
-            assert "ok     rendering: pictures of 8x6 pixels" in check(OWN).lines
+            assert "ok     rendering: draws pictures" in check(OWN).lines
         for error, show in zip(
             refused, (lambda: check_rendering(config, "rgb_array"), vector.render), strict=False
         ):
@@ -148,7 +148,6 @@ def test_a_film_shows_what_is_drawn_or_says_why_it_cannot(drawn):
 def test_a_film_runs_as_fast_as_its_environment_says(said, rate):
     with registered(drawing(fps=said)) as config:
         assert steps_per_s(config) == rate
-        assert any("render_fps" in line for line in check(OWN).lines) == (rate == 60)
 
 
 # --- hints about rendering -----------------------------------------------------------------------
@@ -258,13 +257,19 @@ def test_an_environment_may_say_where_its_channels_are():
     assert channel_axes((4, 9, 6), "last") == (2,)
 
 
-@pytest.mark.parametrize("shape", [(12, 84, 84), (60, 80, 3), (4, 40, 48, 3)])
-def test_the_checker_says_which_axis_it_takes_for_the_channels(shape):
-    order = "last" if shape[-1] == 3 else "first"
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ((12, 84, 84), "84x84 pixels and 12"),
+        ((60, 80, 3), "60x80 pixels and 3"),
+        ((4, 40, 48, 3), "40x48 pixels and 12"),
+    ],
+)
+def test_the_checker_says_which_axis_it_takes_for_the_channels(shape, said):
     with registered(drawing(shape=shape, dtype=np.uint8, high=255)):
         findings = check(OWN)
     assert not findings.wrongs, findings.lines
-    assert any(f"(channels {order}" in line for line in findings.lines), findings.lines
+    assert any(f"images of {said} channels" in line for line in findings.lines), findings.lines
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 16, 2), (3, 3, 3, 3), (2, 2, 40, 48, 3), (4, 9, 9, 12)])
@@ -314,23 +319,9 @@ def test_spaces_of_another_package_are_told_by_its_name(part, name, package):
         assert "Wrapper" not in wrong
 
 
-CLOCK = 1_764_239_520
-
-
-@pytest.mark.parametrize(
-    ("dtype", "start", "is_lost"),
-    [
-        (np.int64, CLOCK, True),
-        (np.float64, CLOCK, True),
-        (np.int64, -CLOCK, True),
-        (np.int64, 2**24 - 300, False),
-        (np.float64, 0.1, False),
-        (np.float32, CLOCK, False),  # it has lost them itself
-    ],
-)
 @pytest.mark.parametrize("is_nested", [False, True])
-def test_the_checker_notes_clocks_that_float32_stops(dtype, start, is_lost, is_nested):
-    box = Box(-(10**18), 10**18, (1,), dtype)
+def test_the_checker_notes_clocks_that_float32_stops(is_nested):
+    box = Box(-(10**18), 10**18, (1,), np.int64)
     space = Dict({"clock": box, "lamp": Discrete(2)}) if is_nested else box
 
     class Ticks(drawing()):
@@ -342,14 +333,12 @@ def test_the_checker_notes_clocks_that_float32_stops(dtype, start, is_lost, is_n
 
         def shown(self):
             self.t = (self.t + 1) % 256
-            clock = np.array([start + self.t], dtype)
+            clock = np.array([1_764_239_520 + self.t])
             return {"clock": clock, "lamp": 1} if is_nested else clock
 
     with registered(Ticks):
         lines = check(OWN).lines
-    name = "observation['clock']" if is_nested else "observation"
-    noted = [line for line in lines if line.startswith(f"note   {name}: has numbers beyond 2**24")]
-    assert len(noted) == is_lost, lines
+    assert any("has numbers up to 1.76424e+09" in line for line in lines), lines
 
 
 @pytest.mark.parametrize("kwargs", ['{"max_episode_steps": 20}', '{"max_episode_steps": -1}', ""])
