@@ -138,7 +138,6 @@ def test_a_record_names_no_code_either(tmp_path):
         ("batchsize: 3", "--batchsize; did you mean --batch_size"),
         ("learning_rate: 3", "--learning_rate is not an option here: write --lr"),
         ("unroll_length: 0", "--r_f_steps=0: "),
-        ("cache_sample_size: 3", "Leave it out: batches"),
         ("batch_size: 0", "--batch_size=0: "),
         ("op_mode: [", "not valid YAML"),
         ("lr: 0.001\nlr: 0.1", "the key 'lr' is given twice, .*at line 2"),

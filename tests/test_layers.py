@@ -9,7 +9,7 @@ from tests.house import LAYER, ROOT, imported_modules, package_of, product_files
 # Beyond the standard library. metrics/ finds tensorboard by its name, if it is there.
 THIRD_PARTY = {
     "core": {"numpy", "yaml", "psutil"},
-    "flags": {"pydantic", "pydantic_settings", "pydantic_core"},
+    "flags": {"pydantic", "pydantic_core"},
     "replay": {"numpy", "lz4"},
     "transport": {"numpy"},
     "wrappers": {"numpy", "gymnasium", "ale_py", "cv2"},

@@ -10,7 +10,6 @@ values.py           the possible values of settings that are one of a few words
 parts.py            networks, algorithms and trackers by name, also those of your own
 problems.py         what is wrong with flags, in lines for the user
 flags_file.py       --flags_file: flags from a file
-former_names.py     what other programs call the flags
 earlier.py          flags of earlier versions, in today's form
 names.py            names on a command line, and what to say of unknown ones
 run.py              what is done in one command, where and how long

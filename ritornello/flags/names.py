@@ -13,7 +13,6 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.nearest_names import american
 from ritornello.core.plain_data import shown, shown_text
 from ritornello.flags.earlier import is_earlier
-from ritornello.flags.former_names import ALIASES, HINTS
 from ritornello.flags.group import other_name
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import REPLAY
@@ -29,7 +28,41 @@ _WORDS = {
     **dict.fromkeys(("test", "eval", "evaluate", "play"), "--test=<run folder>"),
     "help": "--help",
 }
-_NOTHING = "nothing: "  # begins the hints about what has no counterpart here
+# Flags of TorchBeast that mean here exactly what they mean there, in the same unit: these are taken.
+ALIASES = {
+    "total_steps": "environment_max_steps",
+    "discounting": "gamma",
+    "savedir": "results_dir",
+    "xpid": "run_name",
+    "num_episodes": "test_episode_count",
+}
+# What to write here for the commonest names of other programs, which mean nearly the same or take
+# another kind of value. docs/migration.md has all flags of the systems before this one.
+HINTS = {
+    "--lr": "learning_rate",
+    "--worker_count=<processes> and --envs_per_worker=<environments in each>": "num_actors n_envs "
+    "num_envs num_workers n_workers num_servers num_env_runners num_rollout_workers",
+    "--max_steps (agent steps; frames are --skipped_frames times as many)": "total_timesteps "
+    "timesteps n_timesteps total_env_steps num_frames total_frames max_episodes",
+    "--unroll_length": "n_steps num_steps rollout_length rollout_fragment_length",
+    "--gamma": "discount",
+    "--env": "game env_id env_name",
+    "--algorithm=impala, impact, or one of your own; --preset=<name> for a recipe": "algo",
+    "--flags_file=<run.yaml>": "config config_file",
+    "--sink=wandb, mlflow or trackio (docs/library.md)": "wandb track use_wandb",
+    "--run_name": "exp_name experiment",
+    "--results_dir": "log_dir logdir output_dir train_dir",
+    "--load=<run folder or checkpoint file>": "checkpoint load_checkpoint",
+    "--entropy_loss_weight (losses are means here, unless --loss_reduction=sum)": "ent_coef "
+    "entropy_coeff entropy_cost",
+    "--value_loss_weight (losses are means here, unless --loss_reduction=sum)": "vf_coef "
+    "vf_loss_coeff baseline_cost",
+    "--gradient_clip_by_norm_threshold (inf for none)": "max_grad_norm grad_clip",
+    "--replay=queue:<unrolls>:<share of the batch>,standard:<unrolls>:<share>": "buffer_size "
+    "replay_size replay_capacity replay_ratio",
+    "--model": "network policy",
+    "--device=cuda or cpu, and --learner_count for several GPUs": "cuda gpu use_gpu num_gpus",
+}
 
 
 def _spellings() -> dict[str, str]:
@@ -103,25 +136,11 @@ def named_values(argv: Sequence[str]) -> dict[str, str]:
 
 def unknown_option(name: str) -> str:
     """Return the line about a name that is no flag: what to write instead, or what is similar."""
-    known = _answer(name)
-    if known is not None:
-        return known
+    if name.lower() in _HINTS:
+        return f"--{name} is not an option here: write {_HINTS[name.lower()]}"
     near = difflib.get_close_matches(name, sorted({*Flags.model_fields, *COMMANDS}), 3)
-    theirs = difflib.get_close_matches(name, sorted(_HINTS), 1)
-    if theirs and not near:
-        return f"unknown option --{shown_text(name)}: {_answer(theirs[0])}"
     hint = f"; did you mean {' or '.join('--' + n for n in near)}?" if near else ""
     return f"unknown option --{shown_text(name)}{hint} (--help=all lists all)"
-
-
-def _answer(name: str) -> str | None:
-    """Return what to write instead of another program's flag; None for an unknown name."""
-    hint = _HINTS.get(name) or _HINTS.get(name.lower())
-    if hint is None:
-        return None
-    if hint.startswith(_NOTHING):
-        return f"--{name} is not an option here. Leave it out: {hint.removeprefix(_NOTHING)}"
-    return f"--{name} is not an option here: write {hint}"
 
 
 def _example(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Every option of the platform: one frozen, typed, documented pydantic-settings model.
+"""Every option of the platform: one frozen, typed, documented pydantic model.
 
 The flags themselves stand in flags/, one class for each group. How a command line becomes a `Flags`
 is in flags/parsing.py, what `--help` says of it in flags/help.py.
@@ -10,12 +10,7 @@ import json
 import re
 from typing import Any
 
-from pydantic import model_validator
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic import ConfigDict, model_validator
 
 from ritornello.flags.algorithm import AlgorithmFlags
 from ritornello.flags.earlier import modern
@@ -76,30 +71,16 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
     WorkersFlags,
     EnvironmentFlags,
     RunFlags,
-    BaseSettings,
 ):
     """All options, resolved. Frozen: a run never changes its own flags."""
 
-    model_config = SettingsConfigDict(
+    model_config = ConfigDict(
         extra="forbid",
         frozen=True,
         validate_default=True,
         protected_namespaces=(),
-        cli_implicit_flags=False,
         ser_json_inf_nan="constants",  # the default writes null, which is no bound when read again
     )
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take values from `parse` only: never from environment variables or files."""
-        return (init_settings,)
 
     @model_validator(mode="before")
     @classmethod

@@ -17,7 +17,6 @@ from types import NoneType
 from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_settings import CliSettingsSource, SettingsError
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
@@ -28,7 +27,7 @@ from ritornello.flags.names import OVERRIDES, flag_of, named_values, unknown_opt
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS, NETWORKS, REPLAY, SINKS, check_trusted_kinds
 from ritornello.flags.presets import PRESETS, preset_flags
-from ritornello.flags.problems import explained, lines_of, listed
+from ritornello.flags.problems import explained, lines_of
 from ritornello.replay.parameters import types_of_modules
 from ritornello.wrappers.env_kwargs import kwargs_text
 from ritornello.wrappers.games import expand_games
@@ -54,9 +53,6 @@ MAY_BE_NONE = {
 }
 
 CLIPPING = "reward_clipping_method"
-# What is read from a text by the flag itself (flags/kinds.py).
-OWN_READERS = (REPLAY, "frame_scale_resolution")
-
 REGISTRIES = (NETWORKS, ALGORITHMS, SINKS)  # of parts of a user's own, named by flags
 
 # A learning rate that is at its end after less of the run than this is worth a remark.
@@ -328,23 +324,14 @@ def _split(values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (values of the command line, values of multi_train's overrides file)."""
     typed = modern(values)
     path = typed.pop(OVERRIDES, None)
-    # Their own readers take more than JSON, and say what is wrong with a text as it was typed.
-    unread = {name: typed.pop(name) for name in OWN_READERS if name in typed}
     overrides = {} if path is None else _read_overrides(path)
-    arguments = [f"--{name}={value}" for name, value in typed.items()]
-    try:
-        source: CliSettingsSource[Any] = CliSettingsSource(
-            Flags, cli_parse_args=arguments, cli_exit_on_error=False, cli_implicit_flags=False
-        )
-        return _none_read({**source(), **unread}), _none_read(overrides)
-    except SettingsError as error:
-        raise ConfigError(listed(str(error).splitlines())) from error
+    return _none_read(typed), _none_read(overrides)
 
 
 def _none_read(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values with None where a flag that may have none has the word for it."""
     return {
-        name: None if name in MAY_BE_NONE and str(value).lower() == "none" else value
+        name: None if name in MAY_BE_NONE and str(value).lower() in ("none", "null") else value
         for name, value in values.items()
     }
 
