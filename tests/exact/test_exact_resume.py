@@ -123,7 +123,8 @@ def session(results, mix, lines):
     return begin(results, mix, lines)
 
 
-@pytest.mark.parametrize("mix", slow(MIXES))
+@pytest.mark.slow  # in the fast suite a killed run becomes the reference, which takes the same
+@pytest.mark.parametrize("mix", MIXES)
 def test_the_same_flags_give_the_same_run_twice(tmp_path, reference, mix):
     assert begin(tmp_path, mix, steps=MORE_STEPS).status == 0
     assert difference(reference(mix)[0], product(only_run(tmp_path))) == ""

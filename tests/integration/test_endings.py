@@ -1,6 +1,5 @@
 """How a run ends when its terminal, its disk or its user does something unusual."""
 
-import json
 import os
 import pty
 import signal
@@ -88,19 +87,6 @@ def test_a_signal_while_the_program_starts_ends_it_with_130_and_without_a_traceb
     assert "Traceback" not in output
 
 
-def test_a_closed_terminal_ends_a_run_as_ctrl_c_does(tmp_path):
-    process = start(tmp_path, *SMALL, ENDLESS)
-    try:
-        folder = wait_for_records(tmp_path, 1)
-        process.send_signal(signal.SIGHUP)
-        output, _ = process.communicate(timeout=HANGS_S)
-    finally:
-        process.kill()
-    assert process.returncode == 130, output
-    assert updates_saved(folder) == records(folder)[-1]["updates"]
-    assert json.loads((folder / "summary.json").read_text())["reason"] == "interrupted"
-
-
 @pytest.mark.slow
 def test_a_reader_that_leaves_does_not_end_the_training(tmp_path):
     """`python main.py | head -1`."""
@@ -120,17 +106,6 @@ def test_a_reader_that_leaves_does_not_end_the_training(tmp_path):
     assert log.count("the terminal cannot be written to") == 1
     assert "Traceback" not in log
     assert (folder / "summary.json").exists()
-
-
-@pytest.mark.slow
-def test_a_full_device_as_output_does_not_end_the_training(tmp_path):
-    with open("/dev/full", "w") as full:
-        process = popen(tmp_path, "--environment_max_steps=3000", stdout=full, stderr=full)
-        try:
-            assert process.wait(HANGS_S) == 0
-        finally:
-            process.kill()
-    assert updates_saved(only_run(tmp_path)) > 0
 
 
 @pytest.mark.slow
@@ -185,50 +160,6 @@ def test_the_first_signal_during_the_last_save_waits_for_it(tmp_path):
     folder = only_run(tmp_path)
     assert updates_saved(folder) == records(folder)[-1]["updates"]
     assert (folder / "summary.json").exists()
-
-
-def test_a_folder_that_cannot_be_made_is_one_message_and_status_2(tmp_path):
-    (tmp_path / "results").write_text("a file")
-    status, output = run(tmp_path / "results", *SMALL, ENDLESS)
-    assert status == 2, output
-    assert "Traceback" not in output
-    assert len(output.splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_a_run_that_is_stopped_before_its_first_update_gives_no_hint_that_would_fail(tmp_path):
-    never = '--replay_parameters=[{"type":"queue","capacity":4,"sample_ratio":0.5},' + (
-        '{"type":"standard","capacity":1000000,"sample_ratio":0.5}]'
-    )
-    process = start(tmp_path, *SMALL, ENDLESS, never, "--training_fill_in_factor=1.0")
-    try:
-        wait_until(lambda: list(tmp_path.glob("*/metrics.jsonl")), process)
-        process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=HANGS_S)
-    finally:
-        process.kill()
-    assert process.returncode == 130, output
-    assert "nothing was saved, because no update was made" in output
-    assert "resume:" not in output
-
-
-@pytest.mark.slow
-def test_a_second_session_in_a_folder_is_refused_with_the_pid_of_the_first(tmp_path):
-    first = start(tmp_path, *SMALL, ENDLESS, LOUD_SAVE)
-    try:
-        folder = wait_for_records(tmp_path, 1)
-        wait_until(lambda: list((folder / "checkpoints").glob("update_*.pt")), first)
-        resume = ("--op_mode=train_w_load", f"--load_model_url={folder}")
-        status, output = run(tmp_path, *resume, ENDLESS)
-        assert status == 2, output
-        assert f"process {first.pid}" in output
-        assert "Traceback" not in output
-        first.send_signal(signal.SIGINT)
-        first.communicate(timeout=HANGS_S)
-    finally:
-        first.kill()
-    updates = [record["updates"] for record in records(folder)]
-    assert updates == sorted(updates)
 
 
 @pytest.mark.slow

@@ -11,9 +11,7 @@ from tests.integration.commands import (
     SMALL,
     descendants,
     interrupt,
-    only_run,
     records,
-    run,
     start,
     wait_for_records,
 )
@@ -44,17 +42,6 @@ def children(process, limit_s=45):
             return servers[0], workers
         time.sleep(0.05)
     raise AssertionError(f"no server and two workers in {limit_s} s")
-
-
-@pytest.mark.slow
-def test_a_run_with_a_server_trains_to_its_end(tmp_path):
-    status, output = run(tmp_path, *SERVER, "--environment_max_steps=3000")
-    assert status == 0, output
-    last = records(only_run(tmp_path))[-1]
-    assert last["agent_steps"] >= 3000
-    assert last["updates"] > 50
-    assert last["values"]["workers/restarts"] == 0
-    assert 0 < last["values"]["workers/act_fraction"] < 1
 
 
 @pytest.mark.slow

@@ -6,25 +6,17 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.analysis.builders import write_run
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 
 PAGE = ROOT / "docs" / "from_run_to_paper.md"
 
 
-def blocks(*kinds: str) -> list[tuple[str, str]]:
-    """Return (language, code) of the code blocks of the page, in order."""
-    found = re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    return [(kind, code) for kind, code in found if kind in kinds]
-
-
-def run_blocks(place: Path, wanted: Callable[[str], bool]) -> str:
+def run_blocks(place: Path) -> str:
     """Run code blocks in a folder that has main.py; those of Python as one script, as a notebook.
 
     Returns:
@@ -34,9 +26,8 @@ def run_blocks(place: Path, wanted: Callable[[str], bool]) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
     printed, script = "", ""
-    for kind, code in blocks("bash", "python"):
-        if not wanted(code):
-            continue
+    text = PAGE.read_text(encoding="utf-8")
+    for kind, code in re.findall(r"```(bash|python)\n(.*?)```", text, re.DOTALL):
         script = script + code if kind == "python" else script
         command = [sys.executable, "-c", script] if kind == "python" else ["bash", "-e", "-c", code]
         result = subprocess.run(
@@ -67,22 +58,10 @@ def check_products(place: Path) -> None:
     assert len(list((place / "comparison").glob("default_CartPole-v1_seed*.csv"))) == 2
 
 
-@pytest.mark.slow
-@pytest.mark.process
-def test_what_is_done_with_finished_runs_works(tmp_path: Path) -> None:
-    for seed in (1, 2):
-        name = f"CartPole-v1_20260101-00000{seed}"
-        write_run(tmp_path / "results" / name, seed=seed, env="CartPole-v1", end=40_000)
-    printed = run_blocks(tmp_path, lambda code: "main.py" not in code)
-    assert "CartPole-v1_20260101-000001 11 records, best game 40010.0" in printed
-    assert "mean return after 20,000 agent steps: 20001.0" in printed
-    check_products(tmp_path)
-
-
 @pytest.mark.process
 @pytest.mark.slow
 def test_the_whole_page_works_from_the_training_on(tmp_path: Path) -> None:
-    printed = run_blocks(tmp_path, lambda code: True)
+    printed = run_blocks(tmp_path)
     assert "5 games of CartPole-v1" in printed
     assert "agent steps: nan" not in printed
     check_products(tmp_path)

@@ -2,12 +2,9 @@ import pytest
 import torch
 
 from ritornello.agent.stored.checkpoint import load
-from tests.deadlines import HANGS_S
 from tests.integration.commands import SMALL, comparable, only_run, run
 
 REPLAYS = {
-    "standard": '[{"type":"queue","capacity":2,"sample_ratio":0.5},'
-    '{"type":"standard","capacity":50,"sample_ratio":0.5}]',
     "elite": '[{"type":"queue","capacity":1,"sample_ratio":0.5},'
     '{"type":"elite","capacity":50,"sample_ratio":0.25},'
     '{"type":"attentive","capacity":50,"sample_ratio":0.25}]',
@@ -15,7 +12,6 @@ REPLAYS = {
 
 
 CASES = {
-    "standard": (f"--replay_parameters={REPLAYS['standard']}",),
     "elite": (f"--replay_parameters={REPLAYS['elite']}",),
     "memory and two games": (
         f"--replay_parameters={REPLAYS['elite']}", "--use_lstm=True", "--lstm_size=8",
@@ -109,28 +105,3 @@ def test_another_seed_gives_another_run(tmp_path):
     one = trained(tmp_path / "a", 600)
     other = trained(tmp_path / "b", 600, "--seed=4")
     assert comparable(one) != comparable(other)
-
-
-@pytest.mark.slow
-@pytest.mark.process
-def test_on_pong_training_to_2n_equals_training_to_n_and_resuming_to_2n(tmp_path):
-    flags = (
-        "--env=PongNoFrameskip-v4", "--seed=3", "--reproducible=True", "--r_f_steps=20",
-        "--envs_per_worker=4", "--training_fill_in_factor=0.01",
-    )  # fmt: skip
-    folders = []
-    for name, steps in (("a", 4000), ("b", 2000)):
-        status, output = run(
-            tmp_path / name, *flags, f"--environment_max_steps={steps}", timeout=HANGS_S
-        )
-        assert status == 0, output
-        folders.append(only_run(tmp_path / name))
-    straight, halfway = folders
-    status, output = run(
-        tmp_path / "b", "--op_mode=train_w_load", f"--load_model_url={halfway}",
-        "--environment_max_steps=4000", timeout=HANGS_S,
-    )  # fmt: skip
-    assert status == 0, output
-    assert len(comparable(straight)) > 20
-    assert comparable(halfway) == comparable(straight)
-    assert_same_weights(straight, halfway)

@@ -72,10 +72,9 @@ def check_that_the_page_shows_it(folder):
     assert list(shown["columns"]) == ["policy/entropy"]  # of numbers there is no highest entropy
 
 
+@pytest.mark.slow
 @pytest.mark.process
-@pytest.mark.parametrize(
-    ("env", "inference"), [(REACH, "server"), pytest.param(MIXED, "worker", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("env", "inference"), [(REACH, "server"), (MIXED, "worker")])
 def test_workers_and_servers_act_in_processes_of_their_own(tmp_path, env, inference):
     status, output = run(
         tmp_path, env, "--seed=3", "--worker_count=2", "--envs_per_worker=2", "--r_f_steps=5",
@@ -86,14 +85,3 @@ def test_workers_and_servers_act_in_processes_of_their_own(tmp_path, env, infere
     assert status == 0, output
     summary = json.loads((only_run(tmp_path) / "summary.json").read_text("utf-8"))
     assert summary["agent_steps"] >= 2000
-
-
-@pytest.mark.process
-def test_what_has_no_closed_form_is_refused_before_a_folder_is_made(tmp_path):
-    status, output = run(
-        tmp_path, REACH, "--use_kl_mask=True", "--kl_mask_kind=implied",
-        "--environment_max_steps=100",
-    )  # fmt: skip
-    assert status == 2, output
-    assert "--kl_mask_kind=kl_pi_mu" in output
-    assert not list(tmp_path.iterdir())

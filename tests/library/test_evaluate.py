@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pytest
 
@@ -27,25 +29,7 @@ def test_an_evaluation_returns_its_reports_and_says_nothing(run, capfd):
     assert "2 games of" in capfd.readouterr().out
 
 
-def test_an_interrupted_evaluation_raises_with_the_games_that_were_over(run, monkeypatch):
-    finished = []
-    lives = whole_games.Lives.take
-
-    def interrupt_at_the_third(self, index):
-        finished.append(index)
-        if len(finished) == 3:
-            raise KeyboardInterrupt
-        return lives(self, index)
-
-    monkeypatch.setattr(whole_games.Lives, "take", interrupt_at_the_third)
-    reports = evaluate(run.folder, env=COUNTING, test_episode_count=9, console=False)
-    (report,) = reports.values()
-    assert report.episodes == 2
-
-
 def test_ctrl_c_in_an_evaluation_comes_back_with_the_reports(run, monkeypatch):
-    import signal
-
     finished = []
     lives = whole_games.Lives.take
 

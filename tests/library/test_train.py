@@ -183,7 +183,10 @@ print("went on")
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("guard", "status"), [("if True:", 1), ('if __name__ == "__main__":', 0)])
+@pytest.mark.parametrize(
+    ("guard", "status"),
+    [("if True:", 1), pytest.param('if __name__ == "__main__":', 0, marks=pytest.mark.slow)],
+)
 def test_a_script_that_its_workers_would_run_again_is_told_so(tmp_path, guard, status):
     path = tmp_path / "script.py"
     path.write_text(SCRIPT.format(guard=guard), encoding="utf-8")

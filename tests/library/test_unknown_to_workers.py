@@ -40,7 +40,7 @@ def run(folder: Path, *command: str, **options: object) -> subprocess.CompletedP
 @pytest.mark.parametrize(
     ("top", "below", "more", "trains"),
     [
-        (REGISTER, "", "", True),
+        pytest.param(REGISTER, "", "", True, marks=pytest.mark.slow),
         ("", REGISTER, "", False),
         pytest.param("", REGISTER, "reproducible=True", True, marks=pytest.mark.slow),
     ],
@@ -58,6 +58,7 @@ def test_an_id_below_the_guard_is_refused_where_workers_need_it(tmp_path, top, b
         assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.parametrize("by", ["notebook", "standard input"])
 def test_what_no_process_can_read_again_is_refused(tmp_path, by):
