@@ -193,21 +193,6 @@ def test_a_file_of_torchbeast_is_told_how_to_be_used(tmp_path: Path) -> None:
     assert f"python -m ritornello.agent.torchbeast {path} models/<name>" in message
 
 
-@pytest.mark.process
-def test_the_program_says_it_in_one_line_with_exit_status_2() -> None:
-    done = subprocess.run(
-        [sys.executable, "main.py", "--env=phys2d/CartPole-v1"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=HANGS_S,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith("error: env phys2d/CartPole-v1 raised ModuleNotFoundError")
-
-
 BRIEFLY = ("--environment_max_steps=2000", "--reproducible=True")
 
 

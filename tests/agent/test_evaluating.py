@@ -148,25 +148,6 @@ def test_a_game_that_is_filmed_and_does_not_end_is_ended(tmp_path, monkeypatch):
     assert list((tmp_path / "films").iterdir()) == []
 
 
-def test_whoever_stops_an_evaluation_leaves_no_half_film(tmp_path):
-    class Stopped(Exception):
-        pass
-
-    beats = []
-
-    def stop():
-        beats.append(None)
-        if len(beats) == 5:
-            raise Stopped
-
-    blueprint = make_blueprint(env="CartPole-v1", evaluate_every_steps=100, evaluation_games=1)
-    played = Evaluation(evaluation_blueprint(blueprint), tmp_path)
-    snapshot_layout(blueprint).pack(blueprint.learner().model, played.block)
-    with pytest.raises(Stopped):
-        played.play(order(is_filmed=True), lambda row: None, stop)
-    assert list((tmp_path / "films").iterdir()) == []
-
-
 # --- the folder of the best model ----------------------------------------------------------------
 
 

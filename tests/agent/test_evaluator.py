@@ -3,14 +3,11 @@ from __future__ import annotations
 import csv
 import errno
 import json
-import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from ritornello.agent.acting.actor import Observation
 from ritornello.agent.assembly import Blueprint
@@ -19,8 +16,7 @@ from ritornello.agent.testing import evaluator, whole_games
 from ritornello.agent.testing.evaluator import UnfinishedError, evaluate, evaluate_all
 from ritornello.agent.testing.games_played import Lives
 from ritornello.agent.testing.player import Player, Step
-from ritornello.agent.testing.score_table import Game, Life, report_stem
-from ritornello.agent.testing.whole_games import has_display
+from ritornello.agent.testing.score_table import Game, Life
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.wrappers.vector import StepResult
@@ -47,34 +43,6 @@ def state_of(blueprint: Blueprint, steps: int = 1, updates: int = 1) -> dict:
 def read_rows(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-@pytest.mark.parametrize("platform", ["linux", "win32"])
-@pytest.mark.parametrize(("driver", "seen"), [(None, True), ("dummy", False)])
-def test_a_driver_that_shows_nothing_is_no_display_on_any_system(
-    monkeypatch: pytest.MonkeyPatch, platform: str, driver: str | None, seen: bool
-) -> None:
-    monkeypatch.setattr(sys, "platform", platform)
-    monkeypatch.setenv("DISPLAY", ":0")
-    if driver is None:
-        monkeypatch.delenv("SDL_VIDEODRIVER", raising=False)
-    else:
-        monkeypatch.setenv("SDL_VIDEODRIVER", driver)
-    assert has_display() is seen
-
-
-@pytest.mark.parametrize(
-    ("games", "asked", "threads"), [(1, 3, 1), (2, 3, 2), (5, 3, 3), (5, 0, 1)]
-)
-def test_a_test_has_the_threads_that_are_asked_for_and_no_more_than_games(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, games: int, asked: int, threads: int
-) -> None:
-    used: list[int] = []
-    monkeypatch.setattr(torch, "set_num_threads", used.append)
-    blueprint = make_blueprint(test_episode_count=games, learner_thread_count=asked)
-    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
-    evaluate(blueprint, checkpoint, tmp_path, show=silent)
-    assert used == [threads]
 
 
 # --- several games -----------------------------------------------------------------------------
@@ -167,28 +135,6 @@ def test_a_film_that_cannot_be_written_costs_no_games(
     (told,) = [line for line in lines if "the first game is not shown" in line]
     assert "expected a picture [H, W, 3]" in told
     assert not list(tmp_path.glob("*.mp4"))
-
-
-def test_tests_by_other_rules_or_in_games_of_the_same_name_have_files_of_their_own(
-    tmp_path: Path,
-) -> None:
-    blueprint = make_blueprint(f"{COUNTING},{OWING}", test_episode_count=2)
-    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
-    names = []
-    for envs, changed in (
-        ([], {}),
-        ([COUNTING, OWING], {"max_episode_frames": 40}),
-        (["tests.fakes:Counting-v0", "tests.fakes:Owing-v0"], {}),
-    ):
-        flags = blueprint.flags.model_copy(update=changed)
-        played = replace(blueprint, flags=flags)
-        unusual = evaluator._not_its_own(played, checkpoint, envs or blueprint.env_spec.tasks)
-        names.append(report_stem("some", envs or [COUNTING, OWING], "sampled", unusual))
-    assert names[0] == "test_some_2games_Counting-Owing_sampled"
-    assert len(set(names)) == 3
-    for name in names:
-        assert name.startswith("test_some_2games_Counting-Owing_")
-        assert name.endswith("_sampled")
 
 
 # --- what goes wrong with the report -----------------------------------------------------------

@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -115,17 +114,6 @@ def test_a_score_is_shipped_if_these_very_weights_were_tested(
     assert export(str(run), tmp_path / "counting")["test"] is None
 
 
-def test_the_command_says_what_it_made_and_how_to_play_it(run: Path, tmp_path: Path) -> None:
-    lines: list[str] = []
-    show: Callable[[str], None] = lines.append
-    main([f"--load_model_url={run}", f"--output={tmp_path / 'counting'}"], show)
-    text = "\n".join(lines)
-    assert "140 agent steps, 7 updates" in text
-    assert "mean return of the last 2 games 4.00" in text
-    assert "not tested yet" in text
-    assert f"--test={tmp_path / 'counting'}" in text
-
-
 def test_a_mistake_is_one_message_and_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,17 +145,3 @@ def test_a_damaged_report_is_no_test(
     assert "not tested yet" in "\n".join(lines)
     assert "It was not tested" in (tmp_path / "counting" / "README.md").read_text("utf-8")
     assert load_model(tmp_path / "counting").state["tally"]["updates"] == UPDATES
-
-
-def test_an_interrupt_is_one_line_and_status_130(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("ritornello.agent.export.save_model", interrupt)
-    with pytest.raises(SystemExit) as exit_:
-        main([f"--load_model_url={run}", f"--output={tmp_path / 'counting'}"])
-    assert exit_.value.code == 130
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("interrupted: ")

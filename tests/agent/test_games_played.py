@@ -11,7 +11,7 @@ import torch
 
 from ritornello.agent.acting.actor import Observation
 from ritornello.agent.testing import player, whole_games
-from ritornello.agent.testing.games_played import PROGRESS_INTERVAL_S, Fingerprints, Progress
+from ritornello.agent.testing.games_played import Fingerprints
 from ritornello.agent.testing.score_table import Game, summarise
 from ritornello.core.episode import EpisodeEnd
 from ritornello.wrappers.config import EnvConfig
@@ -88,11 +88,6 @@ def test_equal_games_count_once_whatever_a_reset_row_was_told(
     assert summarise(games, "CartPole-v1", "c", 0, greedy=True).distinct_games == 1
 
 
-def test_games_that_differ_in_their_rewards_alone_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = (play(monkeypatch, Repeating(1, paid), 1)[0] for paid in (1.0, 2.0))
-    assert one.fingerprint != other.fingerprint
-
-
 @pytest.mark.parametrize("what", ["start", "action", "frame", "reward", "length"])
 def test_each_difference_makes_another_game(what: str) -> None:
     def mark(changed: bool) -> str:
@@ -116,36 +111,3 @@ def test_each_difference_makes_another_game(what: str) -> None:
 
     assert mark(False) == mark(False)
     assert mark(False) != mark(True)
-
-
-def test_progress_says_what_is_over_and_how_long_the_rest_will_take() -> None:
-    now = [0.0]
-    lines: list[str] = []
-    progress = Progress([2, 2], lines.append, clock=lambda: now[0])
-    nothing, left = np.zeros(2, bool), [2, 2]
-
-    def steps(count: int, *ends: EpisodeEnd) -> None:
-        for number in range(count):
-            now[0] += 0.5
-            at_end = list(ends) if number == count - 1 else []
-            for end in at_end:
-                left[end.env_id] -= 1
-            progress.add(StepResult(nothing, nothing, nothing, nothing, at_end), left)
-
-    steps(int(2 * PROGRESS_INTERVAL_S) - 1)
-    assert not lines, "nothing is said before the interval is over"
-    steps(1)
-    assert lines == [
-        "0/4 games over after 0:00:10, 40 steps; it is not known yet how long a game takes"
-    ]
-    # Environment 0 ends a game of 40 steps; 1 is still in its first, and has a second one to play.
-    steps(20, EpisodeEnd(0, 1.0, 40, 40))
-    assert lines[1] == "1/4 games over after 0:00:20, 80 steps; about 0:00:20 left"
-    left[:] = [0, 1]
-    steps(20)  # the one that is left is at its 60th step, and the only one that is over had 40
-    assert (
-        lines[2] == "3/4 games over after 0:00:30, 120 steps; the others last longer than these did"
-    )
-    left[:] = [0, 0]
-    steps(40)
-    assert len(lines) == 3, "nothing is said of games that nobody waits for"

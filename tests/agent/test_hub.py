@@ -147,9 +147,3 @@ def test_a_push_that_fails_says_what_to_do(false_hub, model):
     false_hub.is_reachable = False
     with pytest.raises(ConfigError, match="hf auth login"):
         push(model, [WEIGHTS], Repository.parse("ann/pole"), private=False)
-
-
-def test_without_the_client_it_is_told_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ConfigError, match=r"\[hub\]"):
-        fetch(Repository.parse("ann/pole"))

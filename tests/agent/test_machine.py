@@ -8,7 +8,6 @@ import torch
 
 from ritornello.agent import machine
 from ritornello.core.errors import ConfigError
-from tests.deadlines import HANGS_S
 from tests.house import ROOT
 
 DEFAULTS = {
@@ -38,20 +37,6 @@ def test_workers_stay_on_cores_only_if_there_is_one_for_each(monkeypatch):
     assert choose().pin_workers
     assert not choose(worker_count=2).pin_workers
     assert not choose(reproducible=True).pin_workers
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no such call on this system")
-def test_a_process_stays_on_one_of_its_own_cores():
-    own = sorted(os.sched_getaffinity(0))
-    code = (
-        "import os; from ritornello.agent.machine import stay_on_core; own = {}\n"
-        "for index in (0, 1, len(own) + 1):\n"
-        "    os.sched_setaffinity(0, own); stay_on_core(index); print(*os.sched_getaffinity(0))"
-    )
-    command = [sys.executable, "-c", code.format(own)]
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=HANGS_S)
-    expected = [own[index % len(own)] for index in (0, 1, len(own) + 1)]
-    assert [int(line) for line in answer.stdout.split()] == expected
 
 
 @pytest.mark.parametrize("is_faster", [False, True])
@@ -104,14 +89,6 @@ def test_bf16_is_faster_on_amd_and_with_matrix_units_only(
     monkeypatch.setattr(machine, "CPUINFO", str(cpuinfo))
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: offers, raising=False)
     assert machine.bf16_is_faster() is is_faster
-
-
-def test_where_there_is_no_cpuinfo_the_platform_is_asked_for_the_vendor(monkeypatch, tmp_path):
-    monkeypatch.setattr(machine, "CPUINFO", str(tmp_path / "missing"))
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": 1}, raising=False)
-    for name, is_faster in (("Intel64 Family 6, GenuineIntel", False), ("", True)):
-        monkeypatch.setattr(machine.platform, "processor", lambda name=name: name)
-        assert machine.bf16_is_faster() is is_faster
 
 
 def test_a_reproducible_run_does_not_depend_on_the_number_of_cores(monkeypatch):
@@ -199,17 +176,3 @@ def test_in_the_background_a_process_gives_way_and_with_it_only_a_session_of_its
     if has_groups:
         assert group_file.read_text() == before
         assert (group == "19") is own_session
-
-
-@pytest.mark.parametrize(("before", "added"), [(5, 10), (17, 0)])
-def test_where_there_are_no_groups_of_sessions_niceness_has_to_do(monkeypatch, before, added):
-    asked = []
-    monkeypatch.setattr(os, "nice", lambda by: asked.append(by) or before)
-    monkeypatch.setattr(os, "getsid", lambda pid: os.getpid())
-
-    def refuse(*arguments, **more):
-        raise PermissionError("no")
-
-    monkeypatch.setattr("builtins.open", refuse)
-    machine.go_to_background()
-    assert asked == [0, added]

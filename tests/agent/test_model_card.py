@@ -41,36 +41,6 @@ def silent(line):
     """Show nothing."""
 
 
-def test_a_card_without_a_test_claims_no_score():
-    card = model_card("pong", FACTS, {"lr": 0.1})
-    assert "It was not tested" in card
-    assert "19.50" in card
-    assert header(card)["model-index"] == [{"name": "pong", "results": []}]
-    assert "Film" not in card
-    assert "It was not measured." in model_card("pong", {**FACTS, "mean_return": None}, {})
-
-
-def test_a_card_has_score_film_command_and_flags():
-    card = model_card(
-        "pong",
-        FACTS,
-        {"lr": 0.1},
-        tested=[replace(report_of("ALE/Pong-v5", 20.0, 21.0), rules="sticky actions 0.25")],
-        command=["--env=ALE/Pong-v5", "--lr=0.1"],
-        film_of="A game of the test",
-        repository="ann/pong",
-    )
-    assert "| ALE/Pong-v5 | greedy | 2 | 2 | 20.50 | 20.00 to 21.00 | 116.7 % |" in card
-    assert "* sticky actions 0.25" in card
-    assert f"[A game of the test]({FILM})" in card
-    assert "python main.py --env=ALE/Pong-v5 --lr=0.1" in card
-    assert "--test=hf:ann/pong" in card
-    assert '"lr": 0.1' in card
-    (result,) = header(card)["model-index"][0]["results"]
-    assert result["metrics"][0]["value"] == "20.50 +/- 0.50"
-    assert result["metrics"][0]["verified"] is False
-
-
 def test_texts_of_a_stranger_stay_texts():
     evil = "a\n---\nb\x1b[2J```\n</details><script>|![y](http://there)"
     facts = {**FACTS, "env_spec": {"env_id": evil}, "commit": evil, "versions": {evil: evil}}
@@ -133,10 +103,3 @@ def test_a_push_sends_the_model_the_card_and_nothing_else(run, tmp_path, monkeyp
     assert "pushed: https://hub/ann/x" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="2"):
         program.main([f"--load_model_url={run}", f"--output={output}", "--push=../x"])
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"env": 1}', '{"env": "x", "policy": "y"}', "null"])
-def test_a_report_that_is_not_sound_gives_no_score(tmp_path, text):
-    path = tmp_path / "test_x.json"
-    path.write_text(text)
-    assert read_test(path) == []

@@ -1,7 +1,6 @@
 """What is lost on its way to a terminal or a disk is said where it can be read."""
 
 import logging
-import sys
 import threading
 import warnings
 from contextlib import closing
@@ -10,7 +9,6 @@ import pytest
 
 from ritornello.agent.run import reporting
 from ritornello.agent.run.reporting import Reporting
-from ritornello.agent.session import prepare
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.errors import ConfigError
 from ritornello.core.kept_settings import settings_kept
@@ -54,13 +52,6 @@ def test_what_a_frozen_terminal_did_not_take_is_said_once_in_the_log_of_the_run(
     (said,) = [line for line in lines if "did not take all" in line]
     assert "the terminal did not take all that was written: 2" in said  # twenty-odd
     assert folder.metrics_file.read_text("utf-8").count("updates") == 1
-
-
-def test_nothing_is_said_where_nothing_was_lost(folder):
-    with closing(Reporting(folder, make_blueprint(basic_verbose=True).flags)) as reports:
-        reports.open_sinks().write(Record(updates=1))
-        logging.getLogger("tests").info("a message")
-    assert "did not take" not in folder.log_file.read_text("utf-8")
 
 
 def test_a_sink_that_hangs_holds_up_no_file_and_its_loss_is_said_once(folder, monkeypatch):
@@ -112,13 +103,6 @@ def test_the_log_gets_everything_and_the_console_what_was_asked_for(folder, capf
     for expected in ("a detail", "all is lost", "from a library", "MainProcess/MainThread"):
         assert expected in text
     assert "after the end" not in text
-
-
-def test_a_tracker_that_is_not_installed_is_told_before_anything_is_made(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "trackio", None)
-    with pytest.raises(ConfigError, match="pip install"):
-        prepare(["--env=CartPole-v1", "--sink=trackio", f"--results_dir={tmp_path / 'results'}"])
-    assert not list(tmp_path.iterdir())
 
 
 def _filtered() -> None:

@@ -1,12 +1,10 @@
 import pytest
 
-from ritornello.agent.acting.worker import words_of
 from ritornello.agent.pools.restarts import (
     WINDOW_S,
     RestartLimit,
     failure_of,
 )
-from ritornello.core.errors import EnvironmentFault
 
 FAILURE = """Traceback (most recent call last):
   File "agent/acting/worker.py", line 170, in worker_main
@@ -71,27 +69,6 @@ def test_an_unroll_or_another_failure_in_between_shows_that_not_everything_fails
     for n in range(30):
         other = failure(line=n % 2)
         assert limit.book_death("worker 0", other, 100.0).reason_to_give_up == ""
-
-
-def _raise_as_a_broken_environment_does():
-    try:
-        float(None)
-    except TypeError as error:
-        raise EnvironmentFault("env Mine-v0 raised TypeError") from error
-
-
-def test_an_environment_that_lies_is_one_line_and_one_that_raises_shows_its_code():
-    lie = EnvironmentFault("env Mine-v0, environment 2 of 4, game 7, step 91: reward is nan.")
-    assert words_of(lie) == f"EnvironmentFault: {lie}"
-    assert failure_of(words_of(lie)) == failure_of(
-        words_of(EnvironmentFault("env Mine-v0, game 8"))
-    )
-    with pytest.raises(EnvironmentFault) as raised:
-        _raise_as_a_broken_environment_does()
-    words = words_of(raised.value)
-    assert words.startswith("Traceback")
-    assert "float(None)" in words
-    assert words.endswith("env Mine-v0 raised TypeError\n")
 
 
 def test_a_failure_is_known_by_its_place_and_kind_and_not_by_its_message():

@@ -2,44 +2,16 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from ritornello.agent.stored import run_folder
-from ritornello.agent.stored.run_folder import RunFolder, run_name
+from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.errors import ConfigError
 
 NOON = datetime(2024, 2, 3, 12, 0, 1)
-
-
-def test_the_folder_is_named_by_environment_and_time(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "results", "ALE/Pong-v5", now=NOON)
-    assert folder.path == tmp_path / "results" / "ALE-Pong-v5_20240203-120001"
-    assert folder.checkpoints.is_dir()
-
-
-@pytest.mark.parametrize(
-    ("games", "name"),
-    [
-        (["Pong", "Carnival"], "2games_Pong-Carnival"),
-        (
-            ["AirRaid", "Carnival", "DemonAttack", "NameThisGame", "Pong", "SpaceInvaders"],
-            "6games_AirRaid-Carnival-DemonAttack-NameThisGame-Pong-Spa...",
-        ),
-        (["A" * 200, "Pong"], "2games_" + "A" * 50 + "..."),
-    ],
-)
-def test_several_games_are_named_as_far_as_there_is_room(
-    tmp_path: Path, games: list[str], name: str
-) -> None:
-    env_id = ",".join(f"{game}NoFrameskip-v4" for game in games)
-    folder = RunFolder.create(tmp_path, env_id, now=NOON).path.name
-    assert folder == f"{name}_20240203-120001"
-    assert len(folder) <= 80
-    assert run_name("ALE/Pong-v5") == "ALE-Pong-v5"
 
 
 def test_a_run_may_have_a_name_and_never_takes_another_ones_folder(tmp_path: Path) -> None:
@@ -128,9 +100,3 @@ def test_a_checkout_reports_its_commit_and_whether_it_was_changed(
     (tmp_path / "copy").mkdir()
     monkeypatch.setattr(run_folder, "PROJECT_ROOT", (tmp_path / "copy").resolve())
     assert run_folder.describe_source() == {"commit": None, "dirty": None}
-
-
-@pytest.mark.process
-def test_run_folders_can_be_read_without_loading_torch() -> None:
-    code = "import sys, ritornello.agent.stored.run_folder; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=run_folder.PROJECT_ROOT)

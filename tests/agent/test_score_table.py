@@ -128,10 +128,3 @@ def test_the_mean_over_games_is_of_those_with_human_scores() -> None:
     assert carnival.human_normalised is None
     assert mean_human_normalised([pong, carnival, breakout]) == pytest.approx(1.0)
     assert mean_human_normalised([carnival]) is None
-
-
-def test_a_report_tells_lives_apart_only_where_there_are_several() -> None:
-    many = summarise(games(3), A, "c", 1, greedy=False)
-    assert (many.lives, many.mean_per_life) == (6, pytest.approx(10 / 6))
-    assert "  per life  mean 1.67 over 6 lives" in many.lines()
-    assert not any("per life" in line for line in report(A, 1.0).lines())

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import json
 from pathlib import Path
 
@@ -14,9 +13,9 @@ from ritornello.agent.stored.checkpoint_file import write_tree
 from ritornello.agent.stored.checkpoint_tree import encode
 from ritornello.agent.stored.model_file import ShippedModel, save_model
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.agent.testing import evaluator, whole_games
+from ritornello.agent.testing import whole_games
 from ritornello.agent.testing.score_table import Life
-from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault
+from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.stop_signals import INTERRUPTED
 from tests.agent.runs import make_blueprint, states_at_start
 
@@ -153,17 +152,6 @@ def test_a_checkpoint_that_lacks_what_it_must_say_is_refused_in_one_message(
     assert len(str(caught.value)) < 1000
 
 
-def test_a_failure_of_an_environment_in_a_test_is_shown_as_text(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(self: Session, show: object) -> None:
-        raise EnvironmentFault("it raised \x1b]0;owned\x07")
-
-    monkeypatch.setattr(Session, "test", fail)
-    assert Session(make_blueprint(op_mode="test", load_model_url="some.pt"), None, []).run() == 1
-    assert capsys.readouterr().err == "error: it raised \\x1b]0;owned\\x07\n"
-
-
 @pytest.mark.parametrize("over", [0, 2])
 def test_an_interrupted_test_ends_with_130_and_says_so(
     model_folder: Path,
@@ -189,21 +177,6 @@ def test_an_interrupted_test_ends_with_130_and_says_so(
         assert error == "interrupted before the first game was over\n"
     folder = prepared(model_folder, "test")._test_folder()
     assert len(list(folder.glob("test_*.json"))) == (1 if over else 0)
-
-
-def test_games_that_cannot_be_written_are_an_error_of_a_test_that_was_begun(
-    model_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def full(path: Path, text: str) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(evaluator, "write_text", full)
-    assert prepared(model_folder, "test", "--test_episode_count=2").run() == 1
-    output, error = capsys.readouterr()
-    assert "return  mean" in output
-    (line,) = error.splitlines()
-    assert line.startswith("error: the games are over, but could not be written to ")
-    assert "No space left" in line
 
 
 def progress_of(session: Session) -> float:

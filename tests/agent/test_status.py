@@ -15,7 +15,7 @@ import pytest
 from ritornello.agent.pools.worker_pool import ProcessRow
 from ritornello.agent.run import recorder
 from ritornello.agent.run.recorder import Recorder
-from ritornello.agent.run.status import EVALUATION_COLUMNS, FORMAT, Status
+from ritornello.agent.run.status import FORMAT, Status
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.metrics.health import Finding
@@ -135,19 +135,6 @@ def test_each_process_is_shown() -> None:
     assert [worker["number"] for worker in shown["workers"]] == [0, 1]
     assert shown["server"]["doing"] == "answering questions"
     assert shown["evaluation"] is None
-
-
-def test_evaluations_are_rows_under_one_heading_also_after_a_resume(tmp_path, thread):
-    for session in (1, 2):
-        status = Status(tmp_path, thread, session)
-        status.evaluation({**ROW, "updates": session})
-        status.flush()
-    assert thread.flush(HANGS_S)
-    with (tmp_path / "evaluations.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert list(rows[0]) == list(EVALUATION_COLUMNS)
-    assert [row["updates"] for row in rows] == ["1", "2"]
-    assert rows[0]["game"] == "tests/Game,with comma"
 
 
 def test_on_a_full_disk_the_old_file_stays_whole_and_it_is_said_once(

@@ -166,17 +166,6 @@ def test_a_pause_stops_learning_and_the_clock_of_the_run(folder: RunFolder) -> N
     assert not state_of(folder.path)  # nobody takes commands any more
 
 
-def test_the_time_of_a_session_stands_still_in_a_pause(folder: RunFolder) -> None:
-    def person(run: Path) -> None:
-        tell(run, "pause")
-        time.sleep(3 * PAUSE_S)
-        assert state_of(run)["state"] == "paused"  # more than --training_seconds have passed
-        tell(run, "continue")
-
-    summary, _ = steered(folder, person, training_seconds=2 * PAUSE_S)
-    assert summary.reason == "seconds"
-
-
 def test_ctrl_c_ends_a_paused_run_with_a_save(folder: RunFolder) -> None:
     stop = StopSignals()
 

@@ -18,10 +18,8 @@ from ritornello.agent.run.tally import new_tally
 from ritornello.agent.run.warm_start import carry_over, keep_actions, warm_start
 from ritornello.agent.session import Session, prepare
 from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
-from ritornello.analysis.runs import find_runs
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.spec import EnvSpec, ObservationPart
-from ritornello.metrics.run_files import last_record
 from tests.agent.runs import make_blueprint, states_at_start
 
 ONE, OTHER = "tests.fakes:tests/Counting-v0", "tests.fakes:tests/Owing-v0"
@@ -220,30 +218,6 @@ def test_a_new_run_in_one_of_the_games_starts_from_the_weights(
 
 
 @pytest.mark.slow
-def test_a_game_may_wait_for_a_resume_that_plays_it_and_has_then_the_steps_of_that(
-    tmp_path: Path,
-) -> None:
-    results = f"--results_dir={tmp_path}"
-    games = (f"--env={BOTH}", "--env_shares=1,0", "--worker_count=1", "--envs_per_worker=2")
-    # A record for nearly each update: a curve takes two of each session.
-    first = [results, *games, "--environment_max_steps=2000", "--log_interval_s=0.01", "--seed=3"]
-    assert prepare([*first, *QUIET]).run() == 0
-    (folder,) = tmp_path.iterdir()
-    log = (folder / "train.log").read_text("utf-8")
-    assert re.search(r"WARNING.*Owing has share 0 and the agent does not know it", log)
-    resume = ("--op_mode=train_w_load", f"--load_model_url={folder}", "--env_shares=0,1")
-    assert prepare([*resume, "--environment_max_steps=4000"]).run() == 0
-    record = last_record(folder)
-    assert record is not None
-    steps = [record.values[f"episode/agent_steps_{game}"] for game in (0, 1)]
-    assert sum(steps) == pytest.approx(record.agent_steps)
-    assert min(steps) >= 1000
-    (one, other), _ = find_runs([str(folder)])
-    assert 0 < one.curve.agent_steps[-1] <= steps[0]
-    assert 0 < other.curve.agent_steps[-1] <= steps[1]
-
-
-@pytest.mark.slow
 def test_one_replay_for_all_games_keeps_those_that_a_resume_does_not_play(tmp_path: Path) -> None:
     """CLEAR's setting: half of each batch is of all that was ever played."""
     replay = json.dumps(
@@ -299,11 +273,3 @@ def test_an_atari_agent_goes_on_in_another_game_with_its_own_actions(tmp_path: P
     with pytest.raises(CheckpointError, match="also has UP, DOWN"):
         prepared(folder, "--env=FreewayNoFrameskip-v4")
     assert prepared(folder, "--env=PongNoFrameskip-v4").blueprint.flags.action_set == ""
-
-
-def test_too_few_environments_for_the_games_are_found_before_anything_is_made(
-    tmp_path: Path,
-) -> None:
-    with pytest.raises(ConfigError, match=r"2 games and 1 environments.*--envs_per_worker to 2"):
-        prepare([f"--env={BOTH}", "--worker_count=1", "--envs_per_worker=1", "--seed=1"])
-    assert EnvSpec.from_dict(make_blueprint(BOTH).env_spec.to_dict()).task_count == 2
