@@ -70,6 +70,18 @@ def refusal(*argv: str) -> str:
     return message
 
 
+def trained(env: str, results: Path) -> Path:
+    """Return the folder of a short run in an environment."""
+    flags = (
+        "--reproducible=True", "--environment_max_steps=300", "--envs_per_worker=1",
+        "--r_f_steps=5", "--batch_size=4", "--training_fill_in_factor=0", "--basic_verbose=False",
+        "--tensorboard=False", "--charts=False",
+    )  # fmt: skip
+    assert prepare([env, f"--results_dir={results}", *flags]).run() == 0
+    (run,) = results.iterdir()
+    return run
+
+
 def test_an_environment_of_gymnasium_that_needs_a_package_says_which() -> None:
     message = refusal("--env=phys2d/CartPole-v1")
     assert re.search(
@@ -83,9 +95,7 @@ def test_an_environment_of_gymnasium_that_needs_a_package_says_which() -> None:
     [
         ("x = undefined_name", "NameError: name 'undefined_name'", "`x = undefined_name`"),
         ("import no_such_package", "No module named 'no_such_package'", "install no_such_package"),
-        ("def f(:", "SyntaxError", "def f(:"),
         ("raise SystemExit(3)", "SystemExit: 3", "`raise SystemExit(3)`"),
-        ("raise ValueError('a\\nb' * 1000)", "ValueError: a", "`raise ValueError("),
     ],
 )
 def test_a_module_with_a_bug_is_named_with_error_and_line(
@@ -105,26 +115,9 @@ def test_a_module_that_is_not_there_is_told_apart_from_one_that_lacks_something(
 
 
 @pytest.mark.parametrize(
-    ("code", "error", "line"),
-    [
-        ("raise OSError('no licence')", "OSError: no licence", "`raise OSError("),
-        ("self.size = size", "NameError: name 'size'", "`self.size = size`"),
-        ("exit(1)", "SystemExit: 1", "`def __init__(self): exit(1)`"),
-    ],
-)
-def test_a_constructor_that_raises_is_named_with_error_and_line(
-    user_module, code: str, error: str, line: str
-) -> None:
-    message = refusal(user_module(f"class Bad(Env):\n    def __init__(self): {code}", "Bad"))
-    assert "my_envs:Mine-v0 raised" in message
-    assert "when it was made" in message
-    assert error in message
-    assert "my_envs.py, line 20" in message
-
-
-@pytest.mark.parametrize(
     ("code", "message"),
     [
+        ("    def __init__(self): exit(1)", "raised SystemExit: 1 .*line 20.*when it was made"),
         ("    def reset(self): return None, {}", "reset must take seed and options"),
         ("    def step(self, action): return 1 // 0", "step 1: raised ZeroDivisionError"),
         ("    def step(self, action): return 0, 0, 0", "step 1: step returned 3 values"),
@@ -143,16 +136,7 @@ def test_an_environment_that_knows_no_render_mode_is_refused_only_where_it_is_to
 ) -> None:
     monkeypatch.setattr(whole_games, "has_display", lambda: False)
     env = user_module("class Blind(Env):\n    def __init__(self): pass", "Blind")
-    quiet = ("--basic_verbose=False", "--tensorboard=False", "--charts=False")
-    results = f"--results_dir={tmp_path / 'results'}"
-    steps = (
-        "--reproducible=True",
-        "--environment_max_steps=1500",
-        "--envs_per_worker=1",
-        "--training_fill_in_factor=0",
-    )
-    assert prepare([env, results, *steps, *quiet]).run() == 0
-    (run,) = (tmp_path / "results").iterdir()
+    run = trained(env, tmp_path / "results")
     test = (env, "--op_mode=test", f"--load_model_url={run}", "--test_episode_count=1")
     message = refusal(*test, "--render=True")
     assert "got an unexpected keyword argument 'render_mode'" in message
@@ -170,15 +154,7 @@ def test_a_lie_in_test_mode_is_one_line_and_exit_status_1(
         shown = observation * float("nan") if Late.lies and self.t == 5 else observation
         return (shown, *others)"""
     env = user_module(code, "Late")
-    quiet = ("--basic_verbose=False", "--tensorboard=False", "--charts=False")
-    steps = (
-        "--reproducible=True",
-        "--environment_max_steps=1500",
-        "--envs_per_worker=1",
-        "--training_fill_in_factor=0",
-    )
-    assert prepare([env, f"--results_dir={tmp_path / 'results'}", *steps, *quiet]).run() == 0
-    (run,) = (tmp_path / "results").iterdir()
+    run = trained(env, tmp_path / "results")
     sys.modules["my_envs"].Late.lies = True
     session = prepare([env, "--op_mode=test", f"--load_model_url={run}"])
     assert session.run() == 1
@@ -203,7 +179,8 @@ BRIEFLY = ("--environment_max_steps=2000", "--reproducible=True")
         ("ritornello.main", "--env={name}:Stays-v0", *BRIEFLY),
     ],
     ids=["check", "main"],
-)  # fmt: skip
+)
+@pytest.mark.slow
 @pytest.mark.process
 def test_a_thread_of_an_environment_keeps_no_command_from_ending(
     tmp_path: Path, command: tuple[str, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.connection import Connection
 
@@ -37,21 +36,22 @@ def manager() -> None:
         assert list(shared.list([1])) == [1]
 
 
-def work(use: Callable[[], None], answer: Connection) -> None:
-    use()
-    answer.send("done")
+def work(answer: Connection) -> None:
+    for use in (process, pool, executor, manager):
+        use()
+        answer.send(use.__name__)
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("use", [process, pool, executor, manager])
-def test_a_worker_may_have_children(use):
+def test_a_worker_may_have_children():
     heard, answer = SPAWN.Pipe(duplex=False)
-    worker = SPAWN.Process(target=_as_parent, args=(work, use, answer), daemon=True)
+    worker = SPAWN.Process(target=_as_parent, args=(work, answer), daemon=True)
     worker.start()
     answer.close()
     try:
-        assert heard.poll(HANGS_S)
-        assert heard.recv() == "done"
+        for name in ("process", "pool", "executor", "manager"):
+            assert heard.poll(HANGS_S)
+            assert heard.recv() == name
     finally:
         worker.join(HANGS_S)
     assert worker.exitcode == 0

@@ -131,6 +131,7 @@ def test_each_command_does_what_it_says_and_is_answered_once(steered: Steered) -
     assert steered.tell("set", {"lr_factor": 0.5}) == "done"
     assert steered.set == {"lr_factor": 0.5}
     assert steered.tell("evaluate") == "refused"
+    assert set(steered.state()["commands"]) == set(COMMANDS) - {"evaluate"}
     assert steered.tell("stop") == "done"
     assert control.stop_asked
     steered.look()
@@ -140,11 +141,7 @@ def test_each_command_does_what_it_says_and_is_answered_once(steered: Steered) -
     assert not list((steered.folder / "control").iterdir())
     control.close()
     assert steered.shown[-1] == {"control": None}
-
-
-def test_the_state_says_what_this_run_can_do(tmp_path: Path) -> None:
-    assert set(Steered(tmp_path).state()["commands"]) == set(COMMANDS) - {"evaluate"}
-    able = Steered(tmp_path, evaluate=lambda: "done: soon")
+    able = Steered(steered.folder, evaluate=lambda: "done: soon")
     assert set(able.state()["commands"]) == set(COMMANDS)
     assert able.tell("evaluate") == "done"
 
@@ -187,10 +184,10 @@ def test_any_content_is_a_command_within_bounds_or_refused(content: bytes) -> No
         assert SETTINGS[name].low <= value <= SETTINGS[name].high
 
 
-@pytest.mark.parametrize("name", OTHER_NAMES)
-def test_a_file_of_another_name_is_nobodys_business(steered: Steered, name: str) -> None:
+def test_a_file_of_another_name_is_nobodys_business(steered: Steered) -> None:
     before = steered.state()
-    steered.put(b'{"command": "stop"}', name)
+    for name in OTHER_NAMES:
+        steered.put(b'{"command": "stop"}', name)
     steered.look()
     assert steered.untouched()
     assert steered.state() == before
@@ -231,7 +228,7 @@ def test_what_was_meant_for_an_earlier_session_is_refused(tmp_path: Path) -> Non
     assert not list((tmp_path / "control").iterdir())
 
 
-def test_a_reproducible_run_refuses_every_command(tmp_path: Path) -> None:
+def test_a_run_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     steered = Steered(tmp_path, reproducible=True)
     assert steered.state()["commands"] == []
     for name in COMMANDS:
@@ -240,12 +237,12 @@ def test_a_reproducible_run_refuses_every_command(tmp_path: Path) -> None:
     assert (steered.control.is_paused, steered.control.stop_asked) == (False, False)
     assert steered.control.state_dict() == {}
 
-
-def test_a_save_that_fails_is_an_answer_and_no_end(tmp_path: Path) -> None:
     def full() -> str:
         raise CheckpointError("the disk is full")
 
-    assert Steered(tmp_path, save=full).tell("save") == "failed"
+    other = Steered(tmp_path, save=full, share=None)
+    assert other.tell("save") == "failed", "which is an answer and no end"
+    assert other.tell("set", {"replay_share": 0.5}) == "refused", "it cannot be changed in this run"
 
 
 def test_changed_settings_go_on_after_a_resume_and_are_taken_back_by_their_own_value(
@@ -265,12 +262,6 @@ def test_changed_settings_go_on_after_a_resume_and_are_taken_back_by_their_own_v
     after.tell("set", {"replay_share": 0.5, "lr_factor": 1.0})
     assert after.control.state_dict() == {}
     assert Steered(tmp_path, saved={"settings": {"replay_share": 0.5}}).set == {}, "as by the flags"
-
-
-def test_what_this_run_cannot_change_is_refused(tmp_path: Path) -> None:
-    steered = Steered(tmp_path, share=None)
-    assert steered.tell("set", {"replay_share": 0.5}) == "refused"
-    assert steered.notes[-1]["result"] == "refused: replay_share cannot be changed in this run"
 
 
 @given(json_values)

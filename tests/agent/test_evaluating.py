@@ -133,19 +133,19 @@ def test_a_film_is_there_whole_or_not_at_all(tmp_path):
     assert [path.name for path in (tmp_path / "films").iterdir()] == ["update_00000007.mp4"]
 
 
-def test_a_film_that_cannot_be_made_costs_no_evaluation(tmp_path):
-    rows, done, _ = evaluated(tmp_path, order(is_filmed=True))
-    assert [(row.games, row.film) for row in rows] == [(3, ""), (3, "")]
-    assert "no more films are made" in done.problem
-    assert list(tmp_path.glob("films/*")) == []
-
-
-def test_a_game_that_is_filmed_and_does_not_end_is_ended(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        (COUNTING, "no more films are made"),
+        ("CartPole-v1", "CartPole-v1 that is filmed was not over after 2 steps"),
+    ],
+)
+def test_a_film_that_cannot_be_made_costs_no_evaluation(tmp_path, monkeypatch, env, said):
     monkeypatch.setattr(evaluation, "MAX_FILM_STEPS", 2)
-    rows, done, _ = evaluated(tmp_path, order(is_filmed=True), env="CartPole-v1")
-    assert "CartPole-v1 that is filmed was not over after 2 steps" in done.problem
-    assert [row.film for row in rows] == ["", ""]
-    assert list((tmp_path / "films").iterdir()) == []
+    rows, done, _ = evaluated(tmp_path, order(is_filmed=True), env=env)
+    assert [(row.games, row.film) for row in rows] == [(3, ""), (3, "")]
+    assert said in done.problem
+    assert not list(tmp_path.glob("films/*"))
 
 
 # --- the folder of the best model ----------------------------------------------------------------

@@ -78,6 +78,8 @@ def test_three_files_are_fetched_and_no_other(false_hub):
     folder = fetch(Repository.parse("hf:ann/pole@v1"))
     assert false_hub.asked == [([WEIGHTS, FLAGS, FACTS], "v1")]
     assert {path.name for path in folder.iterdir()} == {WEIGHTS, FLAGS, FACTS}
+    false_hub.is_reachable = False
+    assert fetch(Repository.parse("ann/pole@v1")) == folder, "what was fetched before is used"
 
 
 def test_a_model_of_the_hub_is_tested_and_its_games_lie_under_its_name(
@@ -90,12 +92,6 @@ def test_a_model_of_the_hub_is_tested_and_its_games_lie_under_its_name(
     session.test(lambda line: None)
     (written,) = tmp_path.glob("results/ann--pole/test_*.json")
     assert json.loads(written.read_text())["episodes"] == 1
-
-
-def test_what_was_fetched_before_is_used_where_the_hub_is_silent(false_hub):
-    folder = fetch(Repository.parse("ann/pole"))
-    false_hub.is_reachable = False
-    assert fetch(Repository.parse("ann/pole")) == folder
 
 
 @pytest.mark.parametrize(
@@ -141,9 +137,6 @@ def test_named_files_are_pushed_in_one_commit(false_hub, model):
         ("made", "ann/pole", True, True),
         ("commit", "ann/pole", {n: str(model / n) for n in (WEIGHTS, FLAGS)}, None),
     ]
-
-
-def test_a_push_that_fails_says_what_to_do(false_hub, model):
     false_hub.is_reachable = False
     with pytest.raises(ConfigError, match="hf auth login"):
         push(model, [WEIGHTS], Repository.parse("ann/pole"), private=False)

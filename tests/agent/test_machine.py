@@ -39,6 +39,18 @@ def test_workers_stay_on_cores_only_if_there_is_one_for_each(monkeypatch):
     assert not choose(reproducible=True).pin_workers
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no such call on this system")
+def test_a_process_stays_on_one_of_its_own_cores():
+    own = sorted(os.sched_getaffinity(0))
+    try:
+        for index in (0, 1, len(own) + 1):
+            os.sched_setaffinity(0, own)
+            machine.stay_on_core(index)
+            assert os.sched_getaffinity(0) == {own[index % len(own)]}
+    finally:
+        os.sched_setaffinity(0, own)
+
+
 @pytest.mark.parametrize("is_faster", [False, True])
 def test_bf16_is_chosen_where_the_processor_is_faster_in_it_and_only_for_images(
     monkeypatch, is_faster
@@ -158,7 +170,7 @@ os._exit(0)  # on a busy machine, tidying up would take long in the background
 
 @pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "nice"), reason="no niceness on this system")
-@pytest.mark.parametrize("own_session", [True, False])
+@pytest.mark.parametrize("own_session", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_in_the_background_a_process_gives_way_and_with_it_only_a_session_of_its_own(own_session):
     group_file = Path("/proc/self/autogroup")
     has_groups = group_file.exists()

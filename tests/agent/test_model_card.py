@@ -73,6 +73,9 @@ def test_an_export_with_a_card_has_the_test_of_these_weights(run, blueprint, tmp
     low, high = interval(read_test(run / f"{stem}.json")[0].returns)
     assert f"| {report.mean:.2f} | {low:.2f} to {high:.2f} |" in card
     assert "| 4 |" in card
+    (result,) = header(card)["model-index"][0]["results"]
+    assert result["metrics"][0]["value"].startswith(f"{report.mean:.2f} +/- ")
+    assert result["metrics"][0]["verified"] is False
     assert "Atari rules do not apply" in card
     assert "python main.py --lr=0.5 --debug=True" in card
     assert "/home/ann" not in card

@@ -103,6 +103,7 @@ def test_the_log_gets_everything_and_the_console_what_was_asked_for(folder, capf
     for expected in ("a detail", "all is lost", "from a library", "MainProcess/MainThread"):
         assert expected in text
     assert "after the end" not in text
+    assert "did not take" not in text, "nothing was lost"
 
 
 def _filtered() -> None:

@@ -14,7 +14,11 @@ from ritornello.core.errors import ConfigError
 NOON = datetime(2024, 2, 3, 12, 0, 1)
 
 
-def test_a_run_may_have_a_name_and_never_takes_another_ones_folder(tmp_path: Path) -> None:
+def test_a_run_has_its_own_name_or_game_and_time_and_never_anothers_folder(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "results", "ALE/Pong-v5", now=NOON)
+    assert folder.path == tmp_path / "results" / "ALE-Pong-v5_20240203-120001"
+    assert folder.checkpoints.is_dir()
+    assert len(RunFolder.create(tmp_path, "A" * 200 + ",Pong").path.name) <= 80
     made = [RunFolder.create(tmp_path, "Pong", name="mine").path.name for _ in range(3)]
     assert made == ["mine", "mine_2", "mine_3"]
 
