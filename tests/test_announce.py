@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import subprocess
 import sys
 import threading
@@ -23,14 +22,6 @@ def terminal():
     with os.fdopen(theirs, "w") as stdout:
         yield ours, stdout
     os.close(ours)
-
-
-def test_a_terminal_is_told_what_takes_time(terminal, monkeypatch):
-    monkeypatch.setattr(sys, "stdout", terminal[1])
-    main.announce("loading")
-    ready, _, _ = select.select([terminal[0]], [], [], HANGS_S)
-    assert ready
-    assert os.read(terminal[0], 100).strip() == b"loading"
 
 
 def test_a_frozen_terminal_is_not_waited_for(terminal, monkeypatch):
@@ -54,13 +45,6 @@ def test_a_file_a_closed_output_and_none_are_told_nothing(monkeypatch, tmp_path)
     monkeypatch.setattr(sys, "stdout", None)
     main.announce("loading")
     assert (tmp_path / "out").read_text() == ""
-
-
-def test_what_is_said_of_the_installation_fits_a_terminal_of_80_columns():
-    makefile = (ROOT / "Makefile").read_text("utf-8").replace("$(VENV)", ".venv")
-    said = re.findall(r'^\t@echo "(.*)"$', makefile, re.MULTILINE)
-    assert any("takes minutes" in line for line in said)
-    assert not [line for line in said if len(line) > 79]
 
 
 def test_a_mistake_in_a_name_is_told_before_pytorch_is_loaded():

@@ -1,27 +1,12 @@
 import json
-import os
-import signal
 import sys
 
 import numpy as np
 import pytest
 
-from benchmarks import bench_end_to_end, bench_relative
-from benchmarks.bench_end_to_end import RealRun, arguments_of, flag_values
+from benchmarks import bench_relative
+from benchmarks.bench_end_to_end import RealRun
 from benchmarks.one_process_loop import loop_flags, updates
-from benchmarks.programs import leaving_by_exception, undisturbed
-from ritornello.core.stop_signals import handled_by
-
-
-@pytest.fixture
-def python_handlers():
-    """Let Ctrl-C raise in this process as in any program that is started in a terminal."""
-
-    def interrupt(number, frame):
-        raise KeyboardInterrupt
-
-    with handled_by(interrupt):
-        yield
 
 
 @pytest.mark.parametrize(
@@ -55,38 +40,3 @@ def test_the_loop_learns_from_an_unroll_of_each_game_at_each_update(monkeypatch)
     loop = updates(flags, games=2)
     new = np.diff([0, *(next(loop) for _ in range(4))])
     assert set(new) <= {8, 9, 10}  # the row after a game's end is a reset, not a decision
-
-
-@pytest.mark.parametrize("wrong", ["--model=resnt", "--no_such_flag=1"])
-def test_a_wrong_flag_is_refused_before_anything_is_measured(monkeypatch, wrong):
-    def run_config(config, options):
-        raise AssertionError("measured")
-
-    monkeypatch.setattr(bench_end_to_end, "run_config", run_config)
-    monkeypatch.setattr(sys, "argv", ["bench_end_to_end.py", "--", wrong])
-    with pytest.raises(SystemExit, match=f"error: .*{wrong.split('=')[0]}"):
-        bench_end_to_end.main()
-    options = bench_end_to_end.argparse.Namespace(env="CartPole-v1", flags=["--model=mlp"])
-    said = arguments_of(flag_values("queue", options))
-    assert said[:3] == ["--env=CartPole-v1", "--seed=1", "--model=mlp"]
-
-
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, None)]
-)
-def test_a_signal_leaves_through_the_blocks_but_ends_none_half(python_handlers, number, status):
-    done = []
-
-    def hear():
-        with leaving_by_exception():
-            try:
-                os.kill(os.getpid(), number)
-            finally:
-                with undisturbed():
-                    os.kill(os.getpid(), signal.SIGTERM)
-                    done.append(True)
-
-    with pytest.raises((KeyboardInterrupt, SystemExit)) as left:
-        hear()
-    assert done
-    assert left.type is SystemExit or status is None

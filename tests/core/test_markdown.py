@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ritornello.core.markdown import plain, table
+from ritornello.core.markdown import table
 
 
 def test_a_table_has_a_line_for_each_row_whatever_is_in_its_cells() -> None:
@@ -10,8 +10,3 @@ def test_a_table_has_a_line_for_each_row_whatever_is_in_its_cells() -> None:
         "| a\\|b | 1 ± 2 |",
         r"| c\nd | \x1b[31m |",
     ]
-
-
-def test_plain_text_begins_no_markup():
-    assert plain("a<b> [c](d) `e` \\") == r"a\<b> \[c](d) \`e\` " + "\\\\"
-    assert plain("PongNoFrameskip-v4, 3 * 2_000") == "PongNoFrameskip-v4, 3 * 2_000"

@@ -1,7 +1,8 @@
 """The whole learner solves environments of which the best policy and its value are known exactly.
 
 What each test looks for is written as a criterion that says what is wrong. Beside each stands a
-learner with one mistake, or without the part that the environment asks for, which must fail it.
+learner with one mistake, or without the part that the environment asks for, which must fail it:
+those are slow tests.
 """
 
 import numpy as np
@@ -13,6 +14,19 @@ from ritornello.core.unroll import UnrollSchema
 from ritornello.replay.registry import KINDS
 from tests.fakes import BanditEnv, ChainEnv, CueEnv, DelayedEnv, InfiniteEnv, MirrorEnv
 from tests.learning.training import ALL_KINDS, GAMMA, look, train
+
+slow = pytest.mark.slow
+IMPACT = {"algorithm": "impact", "kind": "circular"}
+# Four batches of 16 unrolls, each used twice.
+WIDE = {
+    "batch_size": 16,
+    "replay_parameters": [{"type": "circular", "capacity": 64, "sample_ratio": 1.0, "uses": 2}],
+}
+# The fast tests of this file train with each of the other kinds elsewhere.
+CORRIDOR_KINDS = [
+    kind if kind in ("attentive", "elite", "prioritised") else pytest.param(kind, marks=slow)
+    for kind in ALL_KINDS
+]
 
 
 def test_every_kind_of_replay_is_among_those_that_must_learn():
@@ -58,12 +72,13 @@ def complaints_about_those_who_walked(trainer):
     return [f"{tally.games.count} games in {tally.agent_steps} steps"] if is_slow else []
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", CORRIDOR_KINDS)
 def test_the_way_through_a_corridor_is_learned_with_each_kind_of_replay(tmp_path, kind):
     steps = 9_000 if kind == "queue" else 5_000
     assert not complaints_about_the_corridor(train(tmp_path, "Chain", kind=kind, steps=steps))
 
 
+@slow
 def test_whoever_pairs_actions_with_the_next_observation_does_not_learn_the_way(
     tmp_path, monkeypatch
 ):
@@ -76,6 +91,7 @@ def test_whoever_pairs_actions_with_the_next_observation_does_not_learn_the_way(
     assert complaints_about_the_corridor(trainer)
 
 
+@slow
 def test_whoever_never_publishes_new_weights_acts_like_a_beginner(tmp_path, monkeypatch):
     """Off-policy data is corrected for, so what is learned is right, but nobody walks by it."""
     publish = Trainer._publish
@@ -88,18 +104,11 @@ def test_whoever_never_publishes_new_weights_acts_like_a_beginner(tmp_path, monk
     assert complaints_about_those_who_walked(train(tmp_path, "Chain", kind="standard", steps=4_000))
 
 
-IMPACT = {"algorithm": "impact", "kind": "circular"}
-# Four batches of 16 unrolls, each used twice.
-WIDE = {
-    "batch_size": 16,
-    "replay_parameters": [{"type": "circular", "capacity": 64, "sample_ratio": 1.0, "uses": 2}],
-}
-
-
 def test_the_way_through_a_corridor_is_learned_by_impact(tmp_path):
     assert not complaints_about_the_corridor(train(tmp_path, "Chain", steps=5_000, **IMPACT))
 
 
+@slow
 def test_whoever_never_renews_the_target_does_not_learn_the_values(tmp_path):
     trainer = train(tmp_path, "Chain", steps=5_000, impact_target_period=10**6, **IMPACT)
     assert complaints_about_the_corridor(trainer)
@@ -112,22 +121,15 @@ def value_of_the_endless_game(trainer):
     return look(trainer, [np.ones((1, 2))])[1].item()
 
 
-@pytest.mark.parametrize("kind", ["queue", "prioritised"])
-def test_what_comes_after_a_time_limit_is_worth_as_much_as_before(tmp_path, kind):
-    trainer = train(tmp_path, "Infinite", kind=kind, steps=5_000)
+@pytest.mark.parametrize("flags", [{"kind": "queue"}, pytest.param(IMPACT, marks=slow)])
+def test_what_comes_after_a_time_limit_is_worth_as_much_as_before(tmp_path, flags):
+    trainer = train(tmp_path, "Infinite", steps=5_000, **flags)
     assert value_of_the_endless_game(trainer) == pytest.approx(
         InfiniteEnv.true_value(GAMMA), rel=0.1
     )
 
 
-@pytest.mark.slow
-def test_so_it_is_for_impact(tmp_path):
-    trainer = train(tmp_path, "Infinite", steps=5_000, **IMPACT)
-    assert value_of_the_endless_game(trainer) == pytest.approx(
-        InfiniteEnv.true_value(GAMMA), rel=0.1
-    )
-
-
+@slow
 def test_whoever_takes_truncation_for_termination_finds_less(tmp_path, monkeypatch):
     def mistake(arrays):
         arrays["terminated"][:-1] |= arrays["first"][2:]
@@ -154,17 +156,14 @@ def complaints_about_the_choice(trainer):
 SHORT = {"r_f_steps": 4, "entropy_loss_weight": 0.02, "steps": 6_500, "batch_size": 16}
 
 
-def test_a_reward_beyond_the_end_of_the_unroll_decides(tmp_path):
-    trainer = train(tmp_path, "Delayed", kind="least_drawn", **SHORT)
-    assert not complaints_about_the_choice(trainer)
+@pytest.mark.parametrize(
+    "flags", [{"kind": "least_drawn"}, pytest.param({**IMPACT, **WIDE}, marks=slow)]
+)
+def test_a_reward_beyond_the_end_of_the_unroll_decides(tmp_path, flags):
+    assert not complaints_about_the_choice(train(tmp_path, "Delayed", **{**SHORT, **flags}))
 
 
-@pytest.mark.slow
-def test_a_reward_beyond_the_end_of_the_unroll_decides_for_impact_too(tmp_path):
-    trainer = train(tmp_path, "Delayed", **{**SHORT, **IMPACT, **WIDE})
-    assert not complaints_about_the_choice(trainer)
-
-
+@slow
 def test_whoever_sees_no_further_than_the_unroll_takes_what_is_paid_at_once(tmp_path, monkeypatch):
     def forget_what_comes_after(arrays):
         arrays["terminated"][-1] = True
@@ -193,16 +192,14 @@ def complaints_about_the_memory(trainer):
 WITH_MEMORY = {"use_lstm": True, "lstm_size": 16, "r_f_steps": 8, "steps": 6_500}
 
 
-def test_with_a_memory_what_was_seen_at_the_start_is_known_at_the_end(tmp_path):
-    assert not complaints_about_the_memory(train(tmp_path, "Cue", kind="standard", **WITH_MEMORY))
+@pytest.mark.parametrize(
+    "flags", [{"kind": "standard"}, pytest.param({**IMPACT, "burn_in_steps": 2}, marks=slow)]
+)
+def test_with_a_memory_what_was_seen_at_the_start_is_known_at_the_end(tmp_path, flags):
+    assert not complaints_about_the_memory(train(tmp_path, "Cue", **WITH_MEMORY, **flags))
 
 
-@pytest.mark.slow
-def test_impact_gives_its_target_a_memory_too(tmp_path):
-    flags = {**WITH_MEMORY, **IMPACT, "burn_in_steps": 2}
-    assert not complaints_about_the_memory(train(tmp_path, "Cue", **flags))
-
-
+@slow
 def test_without_one_it_is_not(tmp_path):
     trainer = train(tmp_path, "Cue", kind="standard", steps=3_000)
     assert complaints_about_the_memory(trainer)
@@ -233,15 +230,14 @@ def complaints_about_the_odds(trainer):
     return found
 
 
-def test_the_odds_of_a_bandit_are_those_of_the_best_policy_with_entropy(tmp_path):
-    assert not complaints_about_the_odds(train(tmp_path, "Bandit", kind="standard", **BANDIT))
+@pytest.mark.parametrize(
+    "flags", [{"kind": "standard"}, pytest.param({**IMPACT, **WIDE}, marks=slow)]
+)
+def test_the_odds_of_a_bandit_are_those_of_the_best_policy_with_entropy(tmp_path, flags):
+    assert not complaints_about_the_odds(train(tmp_path, "Bandit", **{**BANDIT, **flags}))
 
 
-def test_so_they_are_for_impact(tmp_path):
-    flags = {**BANDIT, **IMPACT, **WIDE}
-    assert not complaints_about_the_odds(train(tmp_path, "Bandit", **flags))
-
-
+@slow
 def test_a_bonus_of_the_wrong_sign_leads_to_other_odds(tmp_path, monkeypatch):
     entropy = distributions.entropy
     monkeypatch.setattr(distributions, "entropy", lambda log_pi: -entropy(log_pi))
@@ -266,19 +262,18 @@ def complaints_about_two_games(trainer):
     return found
 
 
-TWO = {"kind": "standard", "steps": 9_000, "advantage_normalisation": "rms", "batch_size": 16}
+TWO = {"steps": 9_000, "advantage_normalisation": "rms", "batch_size": 16}
 
 
-def test_two_games_of_different_scale_are_both_learned(tmp_path):
-    assert not complaints_about_two_games(train(tmp_path, "Upright", "Mirror", **TWO))
+@pytest.mark.parametrize(
+    "flags", [{"kind": "standard"}, pytest.param({**IMPACT, **WIDE}, marks=slow)]
+)
+def test_two_games_of_different_scale_are_both_learned(tmp_path, flags):
+    trainer = train(tmp_path, "Upright", "Mirror", **{**TWO, **flags})
+    assert not complaints_about_two_games(trainer)
 
 
-@pytest.mark.slow
-def test_two_games_of_different_scale_are_both_learned_by_impact(tmp_path):
-    flags = {**TWO, **IMPACT, **WIDE}
-    assert not complaints_about_two_games(train(tmp_path, "Upright", "Mirror", **flags))
-
-
+@slow
 def test_without_popart_they_are_not(tmp_path):
-    trainer = train(tmp_path, "Upright", "Mirror", use_popart=False, **TWO)
+    trainer = train(tmp_path, "Upright", "Mirror", kind="standard", use_popart=False, **TWO)
     assert complaints_about_two_games(trainer)

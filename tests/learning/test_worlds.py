@@ -22,6 +22,7 @@ def test_a_target_is_reached_by_moving_along_both_axes(tmp_path):
     assert mean_return(trainer) > 0.8
 
 
+@pytest.mark.slow
 def test_whoever_forgets_the_distance_to_the_mean_does_not_reach_it(tmp_path, monkeypatch):
     def mistaken(policy, action):
         return -policy.log_std.sum(-1) - 0.0 * action.sum(-1)
@@ -52,6 +53,7 @@ def test_numbers_of_any_unit_are_learned_from_in_deviations_from_their_mean(tmp_
     assert mean_return(trainer) > 0.8
 
 
+@pytest.mark.slow
 def test_as_they_are_they_are_not(tmp_path):
     trainer = train(tmp_path, "Remote", module="worlds", steps=6_000, **RECIPE)
     assert mean_return(trainer) < 0.5
@@ -60,6 +62,7 @@ def test_as_they_are_they_are_not(tmp_path):
 IMAGES = {"module": "worlds", "frames_stacked": 1, "lr": 3e-3, "entropy_loss_weight": 0.01}
 
 
+@pytest.mark.slow
 def test_a_lamp_is_found_in_a_coloured_picture_of_odd_size(tmp_path):
     """A hit in each of 4 steps pays 4, and chance 4/3."""
     assert mean_return(train(tmp_path, "Lamp", steps=4_000, **IMAGES)) > 3.4

@@ -70,8 +70,6 @@ class Checker:
     def __init__(self, plan, world, ratios):
         self.broken = []
         self.updates = 0
-        self.delivered = 0  # blocks
-        self.lost_blocks = 0
         self._plan = plan
         self._world = world
         self._ratios = ratios  # of the buffers
@@ -144,14 +142,10 @@ class Checker:
             self._written[(*place, seq, env)] = record.tobytes()
 
     def taken(self, block):
-        self.delivered += 1
         first = self._pool.workers[0].schema.view(block.records, "first")[:, 1:]
         steps = int(first.size - first.sum())
         if block.stats.steps != steps:
             self.fail("steps", f"a block of {steps} steps came as {block.stats.steps}")
-
-    def lost(self, config, count):
-        self.lost_blocks += count
 
     # --- replay ----------------------------------------------------------------------------------
 

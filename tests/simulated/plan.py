@@ -1,8 +1,7 @@
 """What a seed decides: the run, how often what happens, and how each session dies."""
 
-import json
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -107,15 +106,6 @@ class Plan:
                 for _ in range(chance.randint(0, 4))
             ],
         )
-
-    def to_json(self):
-        """Return one line that `from_json` reads."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text):
-        """Read `to_json`; raises ValueError or TypeError if it is something else."""
-        return cls(**json.loads(text))
 
     def blueprint(self):
         """Return the blueprint of the run."""

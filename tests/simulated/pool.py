@@ -89,8 +89,6 @@ class SimPool:
         self.workers = [VirtualWorker(config, plan.slots) for config in configs]
         self._limit = RestartLimit(plan.max_restarts, len(configs))
         self.restarts = 0
-        self.hung = 0
-        self.lost_unrolls = 0
         self._runs = False
 
     # --- WorkerPool ------------------------------------------------------------------------------
@@ -114,12 +112,7 @@ class SimPool:
         return sum(worker.lives() for worker in self.workers)
 
     def stats(self):
-        return {
-            "workers/alive": float(self.alive()),
-            "workers/restarts": float(self.restarts),
-            "workers/hung": float(self.hung),
-            "workers/lost_unrolls": float(self.lost_unrolls),
-        }
+        return {"workers/alive": float(self.alive())}
 
     def describe(self):
         return [f"{worker.name}: {worker.phase.value}" for worker in self.workers]
@@ -192,7 +185,6 @@ class SimPool:
         if now_s >= worker.stands_still_until:
             worker.silent_since = None
         elif now_s - worker.silent_since >= self._plan.worker_timeout_s:
-            self.hung += 1
             worker.die("gave no sign of life")
 
     def _block(self, worker, message):
@@ -212,9 +204,7 @@ class SimPool:
         return block
 
     def _bury(self, worker):
-        lost = worker.ring.reclaim()
-        self.lost_unrolls += lost * worker.config.num_envs
-        self._checker.lost(worker.config, lost)
+        worker.ring.reclaim()
         worker.close_body()
         worker.config = replace(worker.config, life=worker.config.life + 1)
         worker.phase, worker.slot, worker.report = Phase.BUILD, None, None

@@ -54,14 +54,10 @@ FAILURES = (TooManyBadUpdates, WorkerDied)
 class Result:
     """What one plan has led to."""
 
-    plan: object
     broken: list
-    history: str
-    moves: int = 0
+    trace: deque  # of the last moves
     updates: int = 0
-    counts: Counter = field(default_factory=Counter)  # moves by name
     endings: Counter = field(default_factory=Counter)  # sessions by how they ended
-    trace: list | None = None
 
 
 class SimFaults(CrashPlan):
@@ -136,25 +132,24 @@ class User:
         self._world.now_s += self._world.chance.choice(JUMPS_S)
 
 
-def simulate(plan, trace=False):
+def simulate(plan):
     """Play a plan; return the result."""
-    return Simulation(plan, trace).play()
+    return Simulation(plan).play()
 
 
 class Simulation:
     """Plays one plan."""
 
-    def __init__(self, plan, trace=False):
+    def __init__(self, plan):
         self._plan = self._now = plan
         self._faults = None
         self._of_plan = plan.blueprint()
         self._world = World(plan.seed, plan.interruptions)
-        self._world.trace = [] if trace else None
         flags, spec = self._of_plan.flags, self._of_plan.env_spec
         ratios = [float(config.sample_ratio) for config in buffer_configs(flags, spec)]
         self._checker = Checker(plan, self._world, ratios)
         self._day = datetime(2026, 1, 1)
-        self.result = Result(plan, self._checker.broken, "")
+        self.result = Result(self._checker.broken, self._world.trace)
 
     def play(self):
         """Play all sessions; return the result."""
@@ -169,11 +164,8 @@ class Simulation:
                 self._sessions(root)
         finally:
             shutil.rmtree(root, ignore_errors=True)
-        result, world = self.result, self._world
-        result.history = world.history()
-        result.moves, result.counts, result.trace = world.moves, world.counts, world.trace
-        result.updates = self._checker.updates
-        return result
+        self.result.updates = self._checker.updates
+        return self.result
 
     def _die(self, _why):
         self._faults.die()

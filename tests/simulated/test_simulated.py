@@ -1,5 +1,10 @@
-"""Seeds of the simulation hold every promise."""
+"""Seeds of the simulation hold every promise.
 
+`SIMULATED_FIRST=5000 python -m pytest -m slow tests/simulated` plays 2,000 others. A seed that has
+broken a promise goes to seeds.txt, which the fast tests always play.
+"""
+
+import os
 from dataclasses import replace
 
 import pytest
@@ -15,25 +20,22 @@ pytestmark = [
 ]
 __all__ = ["one_process"]
 
-FEW = range(1, 3)
-MANY = [range(first, first + 100) for first in range(1000, 3000, 100)]
+FIRST = int(os.environ.get("SIMULATED_FIRST", "1000"))
+MANY = [range(first, first + 100) for first in range(FIRST, FIRST + 2000, 100)]
 
 
-def broken(plan):
-    result = simulate(plan)
-    return [f"--plan='{plan.to_json()}': {line}" for line in result.broken]
-
-
-@pytest.mark.parametrize("seed", sorted({*FEW, *known_seeds()}))
+@pytest.mark.parametrize("seed", known_seeds())
 def test_a_seed_holds_every_promise(seed):
-    assert broken(Plan.draw(seed)) == []
+    result = simulate(Plan.draw(seed))
+    assert result.broken == [], "\n".join(result.trace)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seeds", MANY, ids=str)
 def test_many_seeds_hold_every_promise(seeds):
-    assert [line for seed in seeds for line in broken(Plan.draw(seed))] == []
+    broken = {seed: found for seed in seeds if (found := simulate(Plan.draw(seed)).broken)}
+    assert broken == {}
 
 
 @pytest.mark.slow
@@ -43,16 +45,6 @@ def test_every_mix_comes_to_updates_and_to_its_end(mix):
     assert result.broken == []
     assert result.updates >= 5
     assert result.endings == {"steps": 1}
-
-
-def test_a_plan_read_back_is_the_same_run():
-    plan = Plan.draw(2)
-    again = Plan.from_json(plan.to_json())
-    assert again == plan
-    one, other = simulate(plan), simulate(again)
-    assert one.history == other.history
-    assert (one.moves, one.updates, one.endings) == (other.moves, other.updates, other.endings)
-    assert simulate(replace(plan, seed=3)).history != one.history
 
 
 def healthy():

@@ -6,15 +6,15 @@ which move comes next. Also in the middle of a move: at each fault point (core/f
 passed, others may act before it goes on, as other threads and processes would.
 """
 
-import hashlib
 import random
-from collections import Counter
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 MAX_DEPTH = 3  # moves within moves
 MAX_NESTED = 4  # moves of others at one point
 STEP_S = 0.01  # mean time that a move takes
+REMEMBERED = 100  # lines of the trace
 
 
 @dataclass(frozen=True)
@@ -42,22 +42,16 @@ class World:
         """
         self.chance = random.Random(seed)
         self.now_s = self.chance.uniform(1.0, 1e6)
-        self.counts = Counter()  # moves by name, without numbers of workers
         self.moves = 0
         self.sources: list[Source] = []
         self.after_move: Callable[[], object] = lambda: None
-        self.trace: list[str] | None = None  # filled if it is a list
+        self.trace: deque[str] = deque(maxlen=REMEMBERED)  # what came last
         self._interruptions = interruptions
         self._acting: list[str] = []
-        self._digest = hashlib.blake2b(digest_size=8)
 
     def monotonic(self) -> float:
         """Return the virtual time, in seconds; stands in the place of time.monotonic."""
         return self.now_s
-
-    def history(self) -> str:
-        """Return a fingerprint of all moves so far."""
-        return self._digest.hexdigest()
 
     def forget_session(self) -> None:
         """The process is gone: nobody acts any more."""
@@ -86,10 +80,8 @@ class World:
         self.note("]")
 
     def note(self, what: str) -> None:
-        """Add to the history."""
-        self._digest.update(f"{what} {self.now_s:.6f}\n".encode())
-        if self.trace is not None:
-            self.trace.append(f"{self.now_s:14.3f} {'  ' * len(self._acting)}{what}")
+        """Add to the trace."""
+        self.trace.append(f"{self.now_s:14.3f} {'  ' * len(self._acting)}{what}")
 
     def _possible(self) -> list[Move]:
         return [
@@ -101,7 +93,6 @@ class World:
 
     def _make(self, move: Move) -> None:
         self.moves += 1
-        self.counts[move.name.rstrip("0123456789 ")] += 1
         self.now_s += self.chance.expovariate(1 / STEP_S)
         self.note(move.name)
         self._acting.append(move.actor)
