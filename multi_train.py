@@ -49,9 +49,10 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from rich.markdown import Markdown
 from rich.markup import escape
 
-from ritornello.analysis.compare_sequence import CSV_TABLE, FIGURE, TABLE, rich_tables, write_report
+from ritornello.analysis.compare_sequence import CSV_TABLE, FIGURE, TABLE, summary, write_report
 from ritornello.analysis.tested_sequence import GAMES_TABLE, SCORES_PAGE
 from ritornello.command import command_line
 from ritornello.core.command_line import WrappedHelp, add_switch, printable, with_home
@@ -231,8 +232,7 @@ def _run(terminal: Terminal, folder: SequenceFolder) -> int:
 
 def _report(terminal: Terminal, folder: SequenceFolder) -> None:
     """Compare what is there: on the terminal, and as files."""
-    for table in rich_tables(write_report(folder)):
-        terminal.print(table)
+    terminal.print(Markdown(summary(write_report(folder)), hyperlinks=False))
     path = shown_text(str(folder.path))
     if (folder.path / FIGURE).exists():
         terminal.plainly(f"Tables and figure: {path}/{TABLE}, {CSV_TABLE}, {FIGURE}")

@@ -60,7 +60,7 @@ def difference(areas: Sequence[float], control: Sequence[float]) -> Estimate:
     return Estimate(value, float(bounds.low), float(bounds.high))
 
 
-def areas_markdown(
+def areas_page(
     games: Sequence[GameComparison], notes: Sequence[str] = (), against: str = ""
 ) -> str:
     """Return the areas as a Markdown page.

@@ -13,20 +13,21 @@ from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 
-from ritornello.analysis.area import areas_by_game, areas_markdown
-from ritornello.analysis.compare_scores import draw_scores, read_tables, scores_markdown
-from ritornello.analysis.comparison import compare, draw_games, notes_of, page, runs_of
+from ritornello.analysis.area import areas_by_game, areas_page
+from ritornello.analysis.compare_scores import draw_scores, read_tables, scores_page
+from ritornello.analysis.comparison import (
+    GameComparison,
+    compare,
+    draw_games,
+    notes_of,
+    page,
+    runs_of,
+)
 from ritornello.analysis.figure import save
 from ritornello.analysis.options import command_parser, results_folder
-from ritornello.analysis.profiles import (
-    Scored,
-    at_equal_steps,
-    profiles_figure,
-    profiles_markdown,
-    scored_games,
-)
-from ritornello.analysis.runs import find_runs, write_csv
-from ritornello.analysis.to_score import arrivals, arrivals_markdown
+from ritornello.analysis.profiles import profiles_figure, profiles_page, scored_of
+from ritornello.analysis.runs import find_runs, last_games, write_csv
+from ritornello.analysis.to_score import to_score_page
 from ritornello.core.atomic_file import write_text
 from ritornello.core.command_line import reader_may_leave
 from ritornello.core.errors import ConfigError
@@ -66,21 +67,20 @@ def _compare_runs(options: argparse.Namespace, places: Sequence[str]) -> None:
     runs, notes = find_runs(places, options.by)
     if options.to_score:
         score, human = options.to_score
-        times, without = arrivals(runs, score, human)
-        if not times:
-            raise ConfigError(f"--to_score={100 * score:g}%: no game has a score of human play.")
-        _say(options, "to_score.md", arrivals_markdown(times, [*notes, *without]))
+        _say(options, "to_score.md", to_score_page(runs, score, human, notes))
     elif options.area_to:
         games = areas_by_game(runs, options.area_to)
         if options.profiles:
             what = f"mean return over 0 to {options.area_to:,.0f} agent steps"
-            _show_profiles(options, scored_games(games, what), [*notes, *notes_of(games)])
+            _show_profiles(options, games, what, notes)
         else:
-            _say(options, "areas.md", areas_markdown(games, notes, options.against))
+            _say(options, "areas.md", areas_page(games, notes, options.against))
     else:
         games = compare(runs, options.at_steps)
         if options.profiles:
-            _show_profiles(options, at_equal_steps(games), [*notes, *notes_of(games)])
+            steps = ", ".join(f"{game.at_steps:,.0f} ({game.env})" for game in games)
+            what = f"mean return of the last {last_games(runs)} at equal agent steps: {steps}"
+            _show_profiles(options, games, what, notes)
             return
         _say(options, "table.md", page(games, notes))
         if options.output:
@@ -89,8 +89,11 @@ def _compare_runs(options: argparse.Namespace, places: Sequence[str]) -> None:
             draw_games(games, options.output / "curves.png")
 
 
-def _show_profiles(options: argparse.Namespace, scored: Scored, notes: Sequence[str]) -> None:
-    _say(options, "profiles.md", profiles_markdown(scored, notes))
+def _show_profiles(
+    options: argparse.Namespace, games: Sequence[GameComparison], what: str, notes: Sequence[str]
+) -> None:
+    scored = scored_of(games)
+    _say(options, "profiles.md", profiles_page(scored, what, [*notes, *notes_of(games)]))
     figure = profiles_figure(scored) if options.output else None
     if figure is not None:
         save(figure, options.output / "profiles.png")
@@ -99,7 +102,7 @@ def _show_profiles(options: argparse.Namespace, scored: Scored, notes: Sequence[
 def _compare_scores(options: argparse.Namespace) -> None:
     """Compare tables of tested agents."""
     tables = read_tables([place for place in options.scores.split(",") if place])
-    _say(options, "scores.md", scores_markdown(tables, options.at_steps))
+    _say(options, "scores.md", scores_page(tables, options.at_steps))
     if options.output:
         draw_scores(tables, options.output / "scores.png")
 

@@ -52,6 +52,11 @@ class Table:
     source: Path
     per_life: bool  # rows are lives, not games
 
+    @property
+    def last_mean(self) -> float:
+        """Mean return of the last checkpoint."""
+        return float(self.checkpoints[-1].returns.mean())
+
     def curve(self) -> Curve:
         """Return the mean return of each checkpoint over agent steps; it knows no time."""
         steps = np.array([checkpoint.model_steps for checkpoint in self.checkpoints], np.float64)
@@ -94,7 +99,7 @@ def read_tables(places: Sequence[str]) -> list[Table]:
     return tables
 
 
-def scores_markdown(tables: Sequence[Table], at_steps: float | None = None) -> str:
+def scores_page(tables: Sequence[Table], at_steps: float | None = None) -> str:
     """Return the comparison as a Markdown page: a table per game, and one over games.
 
     Args:

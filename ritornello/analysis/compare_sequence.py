@@ -6,11 +6,8 @@ of how far each group has come, and one line of CSV for each run, whatever becam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ritornello.analysis.comparison import GameComparison, compare, draw_games, game_table, page
 from ritornello.analysis.options import csv_text
@@ -28,61 +25,37 @@ CSV_HEADINGS = (
     *("run", "group", "seed", "status", "exit_code", "seconds", "agent_steps"),
     *("score_agent_steps", "score", "final_mean_return_100", "best_return", "env"),
 )
-MAX_SHOWN = 60  # characters of a cell on the terminal
-PROGRESS_HEADINGS = ("group", "runs done", "not done")
 
 
-@dataclass(frozen=True)
-class SequenceComparison:
+class SequenceComparison(NamedTuple):
     """What is known of the trainings of a sequence; tests are no runs to compare."""
 
     name: str
-    runs: tuple[tuple[RunState, tuple[Run, ...]], ...]  # as planned; one Run for each game played
-    games: tuple[GameComparison, ...]  # empty while no run has finished a game
-    notes: tuple[str, ...]  # on runs that were left out
-
-    def progress(self) -> list[tuple[str, str, str]]:
-        """Return a row for each group under PROGRESS_HEADINGS."""
-        rows = []
-        for group in dict.fromkeys(state.group for state, _ in self.runs):
-            members = [state for state, _ in self.runs if state.group == group]
-            done = sum(state.status == "done" for state in members)
-            others = [f"seed {s.seed} {s.status}" for s in members if s.status != "done"]
-            rows.append((group, f"{done}/{len(members)}", ", ".join(others) or "-"))
-        return rows
+    runs: Sequence[tuple[RunState, Sequence[Run]]]  # as planned; one Run for each game played
+    games: Sequence[GameComparison]  # empty while no run has finished a game
+    notes: Sequence[str]  # on runs that were left out
 
 
-def compare_sequence(
-    folder: SequenceFolder, check: Callable[[RunState], object] | None = None
-) -> SequenceComparison:
+def compare_sequence(folder: SequenceFolder) -> SequenceComparison:
     """Read the results of every training and score them.
 
     What a run has written may be cut off or damaged: it is then left out, with a note.
-
-    Args:
-      folder: the sequence.
-      check: called with each training before it is read; a ConfigError leaves it out, too.
     """
-    runs, notes = [], []
+    runs: list[tuple[RunState, list[Run]]] = []
+    notes = []
     for state in folder.runs:
         if is_test(state.flags):
             continue
         found: list[Run] = []
         try:
-            if check is not None:
-                check(state)
             found += of_sequence(folder, state)
         except (ConfigError, OSError, ValueError, TypeError) as error:
             notes.append(f"{state.name}: {error}")
         if found and not any(len(run.curve.agent_steps) for run in found):
             notes.append(f"{state.name}: no game was finished.")
-        runs.append((state, tuple(run for run in found if len(run.curve.agent_steps))))
-    return SequenceComparison(
-        folder.name,
-        tuple(runs),
-        tuple(compare([run for _, made in runs for run in made])),
-        tuple(notes),
-    )
+        runs.append((state, [run for run in found if len(run.curve.agent_steps)]))
+    games = compare([run for _, made in runs for run in made])
+    return SequenceComparison(folder.name, runs, games, notes)
 
 
 def write_report(folder: SequenceFolder) -> SequenceComparison:
@@ -90,43 +63,45 @@ def write_report(folder: SequenceFolder) -> SequenceComparison:
 
     If the sequence tests its runs, scores.md too (analysis/tested_sequence.py).
     """
-    comparison = compare_sequence(folder)
-    progress = markdown.table(PROGRESS_HEADINGS, comparison.progress())
-    lines = [f"# {shown_text(comparison.name)}", "", *progress, ""]
-    text = page(comparison.games, comparison.notes)
-    write_text(folder.path / TABLE, "\n".join(lines) + "\n" + text)
-    write_text(folder.path / CSV_TABLE, _csv(comparison))
-    if comparison.games:
-        draw_games(comparison.games, folder.path / FIGURE)
+    compared = compare_sequence(folder)
+    write_text(folder.path / TABLE, f"# {shown_text(compared.name)}\n\n{sequence_page(compared)}")
+    write_text(folder.path / CSV_TABLE, _csv(compared))
+    if compared.games:
+        draw_games(compared.games, folder.path / FIGURE)
     write_scores(folder)
-    return comparison
+    return compared
 
 
-def rich_tables(comparison: SequenceComparison) -> Iterator[Table]:
-    """Yield the tables for the terminal: one for each game, then how far the groups have come."""
-    tables: list[tuple[str, Sequence[str], Sequence[Sequence[str]]]] = []
-    for game in comparison.games:
-        all_headings, all_rows = game_table(game)
-        tables.append((game.env, _few(all_headings), [_few(row) for row in all_rows]))
-    tables.append((comparison.name, PROGRESS_HEADINGS, comparison.progress()))
-    for title, headings, rows in tables:
-        # As `Text`, in which nothing is markup: groups have whatever names their authors gave them.
-        table = Table(*headings, title=Text(shown_text(title), style="table.title"))
-        for row in rows:
-            table.add_row(*(Text(shown_text(cell, MAX_SHOWN)) for cell in row))
-        yield table
+def sequence_page(compared: SequenceComparison) -> str:
+    """Return how far each group has come, and the comparison, as Markdown."""
+    return "\n".join([*_progress(compared), "", page(compared.games, compared.notes)])
 
 
-def _few(cells: Sequence[str]) -> list[str]:
-    """Return the cells for which a terminal has room: name, seeds, score and best game."""
-    return [*cells[:3], cells[-1]]
+def summary(compared: SequenceComparison) -> str:
+    """Return what a terminal has room for, as Markdown: scores, and how far each group has come."""
+    lines = []
+    for game in compared.games:
+        headings, all_rows = game_table(game)
+        few, *rows = ([*cells[:3], cells[-1]] for cells in (headings, *all_rows))
+        lines += [f"## {shown_text(game.env)}", "", *markdown.table(few, rows), ""]
+    return "\n".join([*lines, *_progress(compared)])
 
 
-def _csv(comparison: SequenceComparison) -> str:
+def _progress(compared: SequenceComparison) -> list[str]:
+    rows = []
+    for group in dict.fromkeys(state.group for state, _ in compared.runs):
+        members = [state for state, _ in compared.runs if state.group == group]
+        done = sum(state.status == "done" for state in members)
+        others = [f"seed {s.seed} {s.status}" for s in members if s.status != "done"]
+        rows.append((group, f"{done}/{len(members)}", ", ".join(others) or "-"))
+    return markdown.table(("group", "runs done", "not done"), rows)
+
+
+def _csv(compared: SequenceComparison) -> str:
     """Return a line for each run, of a run of several games for each game."""
     rows: list[list[object]] = []
-    steps_of = {game.env: game.at_steps for game in comparison.games}
-    for state, made in comparison.runs:
+    steps_of = {game.env: game.at_steps for game in compared.games}
+    for state, made in compared.runs:
         row = [state.name, state.group, state.seed, state.status, state.exit_code, state.seconds]
         if not made:
             rows.append([*row, *[None] * (len(CSV_HEADINGS) - len(row))])

@@ -1,53 +1,52 @@
-"""One page about a run or a sequence, in one file that can be passed on.
+"""One HTML page about a run or a sequence, in one file that can be passed on.
 
 The page holds what was run, how it went, figures, films, tables and the command that does the same
-again. It is one HTML file with its pictures in it (analysis/page.py). It asks nothing of any other
-machine and runs no script. It can be made of a run that goes on, that was killed, or whose files
-are damaged: what cannot be shown says so in its place.
+again. It asks nothing of any other machine and runs no script. It can be made of a run that goes
+on, that was killed, or whose files are damaged: what cannot be shown says so in its place.
 """
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
+from itertools import starmap
 from pathlib import Path
+from typing import Any
 
-from ritornello.analysis.compare_sequence import (
-    PROGRESS_HEADINGS,
-    SequenceComparison,
-    compare_sequence,
-)
-from ritornello.analysis.comparison import SCORE, game_table, run_table
+from ritornello.analysis.compare_sequence import compare_sequence, sequence_page
+from ritornello.analysis.comparison import energy_text, share_text
 from ritornello.analysis.figure import learning_curves, png
 from ritornello.analysis.options import command_parser
-from ritornello.analysis.page import (
-    Markup,
-    Page,
-    code,
-    folded,
-    heading,
-    paragraph,
-    picture,
-    table,
-)
-from ritornello.analysis.profiles import (
-    IMPROVEMENT,
-    at_equal_steps,
-    improvement_table,
-    profiles_figure,
-)
-from ritornello.analysis.report_run import COMPARE, add_run, films
+from ritornello.analysis.page import MAX_ROWS, Page, code, facts, picture, table
+from ritornello.analysis.profiles import profiles_figure, scored_of
+from ritornello.analysis.run_facts import commit_text, default_flags, machine_text, own_command
 from ritornello.core.atomic_file import write_text
+from ritornello.core.durations import duration
 from ritornello.core.errors import ConfigError
-from ritornello.core.plain_data import shown_text
+from ritornello.core.plain_data import parse_json, read_text, shown_text
 from ritornello.core.run_layout import (
+    EVALUATIONS,
+    FINDINGS,
     FLAGS,
+    GAMES,
+    LOG,
     RECORDS,
     SESSIONS,
+    STATUS,
+    SUMMARY,
 )
 from ritornello.core.version import VERSION
+from ritornello.metrics.charts import run_figures
+from ritornello.metrics.energy import EnergyBook
+from ritornello.metrics.machine_share import undisturbed_share
+from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import read_records
+from ritornello.metrics.text import short
 from ritornello.sequences.checks import is_inside
 from ritornello.sequences.folder import STATE_FILE, SequenceFolder
 
@@ -56,8 +55,14 @@ EXAMPLES = """  python -m ritornello.analysis report results/Pong_<time>
 """
 FILE = "report.html"
 FILM_BYTES = 8_000_000  # of films that become part of the page, the newest first
+FILM_FOLDERS = ("films", "analysis", ".")  # of evaluation, of the analyses, of test mode
+FILM_KINDS = {".mp4": "video/mp4", ".gif": "image/gif"}
 RUN_FILES = (RECORDS, FLAGS, SESSIONS)  # one of them makes a folder a run
+FILES = (*RUN_FILES, STATUS, SUMMARY, FINDINGS, EVALUATIONS, GAMES, LOG)
+MAX_BYTES = 50_000_000  # of a JSON file; run.json of a thousand sessions is below
+LINES = 80  # at the end of a log or a table
 MAX_FIGURES = 12  # games of a sequence with a figure each
+COMPARE = ("python", "-m", "ritornello.analysis", "compare")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -91,13 +96,13 @@ def report(place: Path) -> Page:
     """Return the page about a run or a sequence.
 
     Raises:
-      ConfigError: if the place is neither.
+      ConfigError: if the place is neither, or a file of it is a link that leads out of it.
     """
     page = Page(place.resolve().name)
     if (place / STATE_FILE).is_file():
         _add_sequence(page, place)
     elif any((place / name).is_file() for name in RUN_FILES):
-        add_run(page, place, FILM_BYTES)
+        _add_run(page, place)
     else:
         raise ConfigError(
             f"{shown_text(str(place))} is no run and no sequence. Expected a folder with "
@@ -107,76 +112,235 @@ def report(place: Path) -> Page:
     return page
 
 
+def _add_run(page: Page, place: Path) -> None:
+    """Add the parts about one run."""
+    _check_inside(place, *(place / name for name in FILES))
+    records = read_records(place)
+    page.add("Result", lambda: _result(place, records))
+    page.add("What was run", lambda: _sessions(place))
+    page.add("Flags", lambda: _flags(place))
+    page.add("Figures", lambda: _figures(place))
+    page.add("Findings", lambda: _findings(place))
+    page.add("Evaluations", lambda: _evaluations(place))
+    page.add("Tests", lambda: _tests(place))
+    page.add("Machine and energy", lambda: _machine(records))
+    page.add("Films", lambda: _films(place, FILM_BYTES))
+    page.add("The same again", lambda: _again(place))
+    page.add("End of the log", lambda: [code(_log(place))])
+
+
 def _add_sequence(page: Page, place: Path) -> None:
     """Add the parts about a sequence; one whose runs lie elsewhere is not read."""
-    if not is_inside(place / STATE_FILE, (place,)):
-        raise ConfigError(f"{STATE_FILE} is a link that leads out of the folder.")
+    _check_inside(place, place / STATE_FILE)
     folder = SequenceFolder.open(place)
-    for run in folder.runs:
-        for each in folder.run_folders(run):
-            for path in (each.path, each.metrics_file, each.flags_file, each.run_file):
-                if not is_inside(path, (place,)):
-                    raise ConfigError(f"{path} is a link that leads out of the sequence.")
+    made = {run.name: folder.run_folders(run) for run in folder.runs}
+    for each in (each for folders in made.values() for each in folders):
+        _check_inside(place, each.path, each.metrics_file, each.flags_file, each.run_file)
     compared = compare_sequence(folder)
-    page.add("Progress", lambda: _progress(compared))
-    page.add("Scores", lambda: _scores(compared))
-    page.add("Learning curves", lambda: _curves(compared))
-    page.add("Runs", lambda: _runs(folder, compared))
-    page.add("Films", lambda: _films_of(folder))
-    page.add("The same again", lambda: _again(folder, place))
 
+    def curves() -> Iterator[str]:
+        for game in compared.games[:MAX_FIGURES]:
+            groups = {row.label: [run.curve for run in row.runs] for row in game.rows}
+            yield picture(png(learning_curves({game.env: groups})), f"Figure: curves in {game.env}")
+        profiles = profiles_figure(scored_of(compared.games)) if compared.games else None
+        yield from [picture(png(profiles), "Figure: performance profiles")] if profiles else []
 
-def _progress(compared: SequenceComparison) -> Iterator[Markup]:
-    """Yield how far each group came, and what was left out."""
-    yield table(PROGRESS_HEADINGS, compared.progress())
-    yield from map(paragraph, compared.notes)
-    yield from (paragraph(note) for game in compared.games for note in game.left_out)
+    def films() -> Iterator[str]:
+        for name, folders in made.items():
+            for each in folders:
+                yield f"### {shown_text(name)}"
+                yield from _films(each.path, FILM_BYTES // len(made))
 
-
-def _scores(compared: SequenceComparison) -> Iterator[Markup]:
-    """Yield the scores of each game, and how often each configuration beats each other one."""
-    yield paragraph(SCORE if compared.games else "No run has finished a game yet.")
-    for game in compared.games:
-        yield heading(game.env)
-        yield table(*game_table(game))
-        if len(game.rows) > 1:
-            yield paragraph(IMPROVEMENT)
-            yield table(*improvement_table({row.label: [row.scores] for row in game.rows}))
-    if compared.games:
-        figure = profiles_figure(at_equal_steps(compared.games))
-        yield from [picture(png(figure), "Figure: performance profiles")] if figure else []
-
-
-def _curves(compared: SequenceComparison) -> Iterator[Markup]:
-    """Yield the learning curves, a figure for each game."""
-    for game in compared.games[:MAX_FIGURES]:
-        groups = {row.label: [run.curve for run in row.runs] for row in game.rows}
-        yield picture(png(learning_curves({game.env: groups})), f"Figure: curves in {game.env}")
-
-
-def _runs(folder: SequenceFolder, compared: SequenceComparison) -> Iterator[Markup]:
-    """Yield a line for each run, its flags and its scores."""
-    rows = [
-        (run.name, run.group, run.seed, run.status, f"{run.seconds / 60:.1f}")
-        for run in folder.runs
-    ]
-    yield table(("run", "group", "seed", "status", "minutes"), rows)
     flags = [(run.name, *pair) for run in folder.runs for pair in run.flags.items()]
-    yield folded("Flags of each run", table(("run", "flag", "value"), flags))
-    if compared.games:
-        yield folded("Scores of each run", table(*run_table(compared.games)))
-
-
-def _films_of(folder: SequenceFolder) -> Iterator[Markup]:
-    """Yield the films of all runs."""
-    for run in folder.runs:
-        for each in folder.run_folders(run):
-            yield heading(run.name)
-            yield from films(each.path, FILM_BYTES // len(folder.runs))
-
-
-def _again(folder: SequenceFolder, place: Path) -> Iterator[Markup]:
-    """Yield the commands that made the sequence, continue it, and compare it."""
     resume = shlex.join(["python", "multi_train.py", f"--resume={place}"])
-    compare = shlex.join([*COMPARE, f"--sequence_folder={place}"])
-    yield code([folder.command, f"{resume}   # what is not done yet", compare])
+    again = [folder.command, resume, shlex.join([*COMPARE, f"--sequence_folder={place}"])]
+    page.add("Comparison", lambda: [sequence_page(compared)])
+    page.add("Figures", curves)
+    page.add("Flags of each run", lambda: [table(("run", "flag", "value"), flags)])
+    page.add("Films", films)
+    page.add("The same again", lambda: [code(again)])
+
+
+def _check_inside(place: Path, *paths: Path) -> None:
+    """Raise ConfigError if a path is a link that leads out of the folder `place`."""
+    for path in paths:
+        if not is_inside(path, (place,)):
+            raise ConfigError(f"{shown_text(str(path))} is a link that leads out of the folder.")
+
+
+def _result(place: Path, records: list[Record]) -> Iterator[str]:
+    """Yield how far the run came and what it scored."""
+    summary, status, flags = (_object(place / name) for name in (SUMMARY, STATUS, FLAGS))
+    known: dict[str, object] = {
+        "environment": flags.get("env"),
+        "seed": flags.get("seed"),
+        "state": summary.get("reason") or status.get("state") or "not known",
+        "planned agent steps": flags.get("environment_max_steps"),
+        "best mean return": summary.get("best_mean_return"),
+    }
+    if records:
+        newest = records[-1]
+        known |= {
+            "agent steps": f"{newest.agent_steps:,}",
+            "frames of the simulator": f"{newest.frames:,}",
+            "updates": f"{newest.updates:,}",
+            "games": f"{newest.episodes:,}",
+            "mean return of the last games": newest.values.get("episode/return_mean"),
+            "mean score over the games": newest.values.get("episode/score_mean"),
+            "best game": newest.values.get("episode/return_best"),
+            "running time": duration(newest.wall_s),
+        }
+    else:
+        yield "The run has not written a record."
+    yield facts(known)
+
+
+def _sessions(place: Path) -> Iterator[str]:
+    """Yield what run.json says of each session."""
+    found = _sessions_of(place)
+    for number, session in enumerate(found, start=1):
+        yield f"### Session {number} of {len(found)}"
+        versions = session.get("versions") or {}
+        yield facts(
+            {
+                "begun": session.get("started"),
+                "command": " ".join(map(str, session.get("command_line", []))),
+                "version": session.get("version"),
+                "commit": commit_text(session.get("source") or {}),
+                "libraries": ", ".join(starmap("{} {}".format, versions.items())),
+                "machine": machine_text(session.get("machine") or {}),
+            }
+        )
+        names = ("updates", "command", "values", "result")
+        changes = [[note.get(name) for name in names] for note in session.get("control", [])]
+        if changes:
+            yield "What a person changed while it ran:"
+            yield table(names, changes)
+    if not found:
+        yield "run.json is missing."
+
+
+def _flags(place: Path) -> Iterator[str]:
+    """Yield all flags, those that differ from their defaults first."""
+    flags, own = _object(place / FLAGS), default_flags()
+    rows = [
+        (name, value, own.get(name, "no flag of this version")) for name, value in flags.items()
+    ]
+    yield table(("flag", "value", "default"), sorted(rows, key=lambda row: row[1] == row[2]))
+
+
+def _figures(place: Path) -> Iterator[str]:
+    """Yield the figures of the run, drawn anew from its records."""
+    for name, figure in run_figures(place):
+        yield picture(png(figure), f"Figure: {name}")
+
+
+def _findings(place: Path) -> Iterator[str]:
+    """Yield what the health metrics said."""
+    rows = []
+    for line in _last_lines(place / FINDINGS):
+        with suppress(ValueError, RecursionError, AttributeError):
+            said = json.loads(line)
+            rows.append([said.get(x) for x in ("agent_steps", "name", "message", "advice")])
+    headings = ("agent steps", "metric", "value", "what may be wrong")
+    yield table(headings, rows, "No metric left its healthy range.")
+
+
+def _evaluations(place: Path) -> Iterator[str]:
+    """Yield the games that were played with fixed weights during the training."""
+    lines = [line.split(",") for line in _last_lines(place / EVALUATIONS, MAX_ROWS)]
+    headings = lines[0] if lines else ()
+    yield table(headings, lines[1:][-LINES:], "Nothing was evaluated during the training.")
+
+
+def _tests(place: Path) -> Iterator[str]:
+    """Yield what test mode has left: a row for each game of each test."""
+    names = ("env", "checkpoint", "agent_steps", "policy", "episodes", "mean", "human_normalised")
+    rows = []
+    for path in sorted(place.glob("test_*.json")):
+        found = _object(path)
+        games = found.get("games", [found])
+        rows += [(path.name, *(game.get(name) for name in names)) for game in games]
+    yield table(("file", *names), rows, "The run was not tested.")
+
+
+def _machine(records: list[Record]) -> Iterator[str]:
+    """Yield how the run used its machine: the mean over the records and the highest value."""
+    book = EnergyBook(records)
+    rows = [
+        ("undisturbed: nothing else used the machine", share_text(undisturbed_share(records)), ""),
+        ("energy", energy_text(book.joules if book.steps else None), ""),
+        ("energy per million agent steps", energy_text(book.joules_per_million_steps), ""),
+    ]
+    names = sorted({n for r in records for n in r.values if n.startswith(("system/", "through"))})
+    for name in names:
+        values = [record.values[name] for record in records if name in record.values]
+        rows.append((name, short(sum(values) / len(values)), short(max(values))))
+    yield table(("reading", "mean", "highest"), rows)
+
+
+def _films(place: Path, room: int) -> Iterator[str]:
+    """Yield the films of a run, the newest first, in at most `room` bytes."""
+    found = [
+        path
+        for folder in FILM_FOLDERS
+        for path in (place / folder).rglob("*" if folder != "." else "*.*")
+        if path.suffix in FILM_KINDS and is_inside(path, (place,))
+    ]
+    seen = sorted({p.resolve(): p for p in found}.values(), key=lambda p: -p.stat().st_mtime)
+    for path in seen:
+        size = path.stat().st_size
+        if size > room:
+            yield f"{shown_text(str(path))} ({size / 1e6:.1f} MB) is not part of this page."
+            continue
+        room -= size
+        yield shown_text(path.name)
+        yield picture(path.read_bytes(), path.name, FILM_KINDS[path.suffix])
+    if not seen:
+        yield "There are no films."
+
+
+def _again(place: Path) -> Iterator[str]:
+    """Yield the commands that made the run, and the one that compares it."""
+    found, seed = _sessions_of(place), _object(place / FLAGS).get("seed")
+    lines = own_command(found).split(" && ") if found else []
+    if type(seed) is int:  # else it is no seed, and nobody should paste it into a shell
+        lines = [line.replace("<seed>", str(seed)) for line in lines]
+    lines = [line.replace("<run>", shlex.quote(str(place))) for line in lines]
+    yield code([*lines, shlex.join([*COMPARE, f"--runs={place}"])])
+    yield "Where the command leaves flags out, their values are in the table above."
+
+
+def _log(place: Path) -> list[str]:
+    """Return the last lines of train.log, without those for debugging."""
+    lines = _last_lines(place / LOG, 10 * LINES)
+    return [line for line in lines if " DEBUG " not in line][-LINES:]
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; {} if there is no such file.
+
+    Raises:
+      ConfigError: if it is damaged, too long, or something else.
+    """
+    if not path.is_file():
+        return {}
+    found = parse_json(read_text(path, path.name, MAX_BYTES), path.name)
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path.name} holds no JSON object.")
+    return found
+
+
+def _sessions_of(place: Path) -> list[dict[str, Any]]:
+    """Return the sessions in run.json, the first one first."""
+    first = _object(place / SESSIONS)
+    later = first.pop("resumed", [])
+    return [each for each in [first, *later] if each]
+
+
+def _last_lines(path: Path, count: int = LINES) -> list[str]:
+    """Return the last whole lines of a file; [] if there is none."""
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return [line.rstrip("\n") for line in deque(file, count) if line.endswith("\n")]

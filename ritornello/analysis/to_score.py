@@ -14,8 +14,8 @@ If fewer than half do, there is none, and nothing is put in its place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf, isfinite
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from ritornello.analysis.comparison import by_game, by_label, markdown_page
 from ritornello.analysis.runs import Run
 from ritornello.analysis.statistics import FEW, RESAMPLES, Estimate
 from ritornello.core import markdown
+from ritornello.core.errors import ConfigError
 from ritornello.metrics.curve import Curve
 
 SAME = 1e-9  # shares that differ by less are equal: they are sums of a few fractions
@@ -37,46 +38,29 @@ ABOUT = (
 HEADINGS = ("configuration", "reached", "agent steps", "minutes", "each seed")
 
 
-@dataclass(frozen=True)
-class Arrival:
-    """When one run reached the score, or that it did not."""
+class Arrival(NamedTuple):
+    """When one run reached the score, or ended without it."""
 
-    seed: int
     is_there: bool
-    agent_steps: float  # until it was reached, or the end of the run
-    seconds: float  # running time until then
-
-    @property
-    def text(self) -> str:
-        """The steps and the minutes, as tables show them."""
-        sign = "" if self.is_there else "> "
-        return f"{sign}{self.agent_steps:,.0f} ({sign}{self.seconds / 60:.1f} min)"
+    agent_steps: float
+    seconds: float  # running time
 
 
-@dataclass(frozen=True)
-class GameArrivals:
-    """When the configurations reached the score in one game, the earliest first."""
-
-    env: str
-    score: float  # raw
-    rows: tuple[tuple[str, tuple[Arrival, ...]], ...]  # label, one arrival per run by seed
-
-
-def arrival(curve: Curve, score: float, seed: int = 0) -> Arrival:
+def arrival(curve: Curve, score: float) -> Arrival:
     """Return when a curve first reaches a raw score.
 
     If its first record is already there, that record is the moment: the true one came before.
     """
     there = np.flatnonzero(curve.mean_return >= score)
     if not len(there):
-        return Arrival(seed, False, float(curve.agent_steps[-1]), float(curve.wall_s[-1]))
+        return Arrival(False, float(curve.agent_steps[-1]), float(curve.wall_s[-1]))
     before, after = max(0, int(there[0]) - 1), int(there[0])
     low, high = curve.mean_return[[before, after]]
     share = (score - low) / (high - low) if high > low else 0.0
     steps, seconds = (
         float(x[before] + share * (x[after] - x[before])) for x in (curve.agent_steps, curve.wall_s)
     )
-    return Arrival(seed, True, steps, seconds)
+    return Arrival(True, steps, seconds)
 
 
 def half_time(times: np.ndarray, reached: np.ndarray) -> np.ndarray:
@@ -99,22 +83,22 @@ def half_time(times: np.ndarray, reached: np.ndarray) -> np.ndarray:
     return np.asarray((first + beyond) / 2.0)
 
 
-def half_time_estimate(runs: Sequence[tuple[float, bool]]) -> Estimate:
+def half_time_estimate(times: Sequence[float], reached: Sequence[bool]) -> Estimate:
     """Return when half of the runs have reached the score, with a 95 % percentile interval.
 
     Infinite where they have not. Of fewer than FEW runs there is no interval.
 
     Args:
-      runs: (finite time, whether it was reached then) of each run; one run at least.
+      times: finite time of each run; one run at least.
+      reached: whether the run had reached the score then.
     """
-    pairs = np.array(runs, np.float64)
-    times, reached = pairs[:, 0], pairs[:, 1] > 0
-    value = float(half_time(times, reached))
-    if len(pairs) < FEW:
+    at, is_there = np.array(times, np.float64), np.array(reached, np.bool_)
+    value = float(half_time(at, is_there))
+    if len(at) < FEW:
         return Estimate(value)
     rng = np.random.default_rng(0)  # the same runs give the same interval
-    drawn = rng.integers(0, len(pairs), (RESAMPLES, len(pairs)))
-    every = half_time(times[drawn], reached[drawn])
+    drawn = rng.integers(0, len(at), (RESAMPLES, len(at)))
+    every = half_time(at[drawn], is_there[drawn])
     # No interpolation: between a moment and "not reached" there is nothing.
     low, high = np.quantile(every, [0.025, 0.975], method="inverted_cdf")
     return Estimate(value, float(low), float(high))
@@ -130,52 +114,50 @@ def time_text(time: Estimate, scale: float = 1.0, digits: int = 0) -> str:
     return f"{value} [{', '.join(bounds)}]" if bounds else value
 
 
-def arrivals(
-    runs: Sequence[Run], score: float, human: bool = False
-) -> tuple[list[GameArrivals], list[str]]:
-    """Find when each run reached the score, game by game in the order of their names.
+def to_score_page(
+    runs: Sequence[Run], score: float, human: bool = False, notes: Sequence[str] = ()
+) -> str:
+    """Return when each configuration reached the score, the earliest first, as a Markdown page.
 
     Args:
       runs: of any length, finished or not, result of `find_runs`.
       score: raw, or with `human` as a share of human play above random play: 0.5 is half way.
-      human: whether it is such a share.
+      human: whether it is such a share; a game for which human play is not known is left out.
+      notes: sentences about runs that were left out before.
 
-    Returns:
-      The games, and notes on those that have no such score.
+    Raises:
+      ConfigError: if no game has a score of human play.
     """
-    games, notes = [], []
+    tables: dict[str, list[str]] = {}
+    left_out = list(notes)
     for env, members in by_game(runs).items():
         raw = score
         if human:
             at = all_human_normalised(env, [0.0, 1.0])
             if not at:
-                notes.append(f"{env}: the table of {TABLE} has no score of human play in it.")
+                left_out.append(f"{env}: the table of {TABLE} has no score of human play in it.")
                 continue
             # The normalised score is a straight line in the raw one.
             raw = (score - at[0]) / (at[1] - at[0])
-        rows = [
-            (label, tuple(arrival(run.curve, raw, run.about.seed) for run in of_label))
-            for label, of_label in by_label(members).items()
-        ]
-        rows.sort(key=lambda row: (_steps(row[1]).value, row[0]))
-        games.append(GameArrivals(env, raw, tuple(rows)))
-    return games, notes
+        rows = [_row(label, of_label, raw) for label, of_label in by_label(members).items()]
+        rows.sort(key=lambda row: row[0])
+        heading = f"{env}, score {raw:,.1f}"
+        tables[heading] = markdown.table(HEADINGS, [cells for _, cells in rows])
+    if not tables:
+        raise ConfigError(f"--to_score={100 * score:g}%: no game has a score of human play.")
+    return markdown_page(ABOUT, tables, left_out)
 
 
-def arrivals_markdown(games: Sequence[GameArrivals], notes: Sequence[str] = ()) -> str:
-    """Return the times as a Markdown page: a table for each game, and what was left out."""
-    tables = {}
-    for game in games:
-        rows = []
-        for label, runs in game.rows:
-            there = sum(run.is_there for run in runs)
-            minutes = half_time_estimate([(run.seconds, run.is_there) for run in runs])
-            each = ", ".join(f"{run.seed}: {run.text}" for run in runs)
-            counts = f"{there} of {len(runs)}"
-            rows.append([label, counts, time_text(_steps(runs)), time_text(minutes, 60, 1), each])
-        tables[f"{game.env}, score {game.score:,.1f}"] = markdown.table(HEADINGS, rows)
-    return markdown_page(ABOUT, tables, notes)
-
-
-def _steps(runs: Sequence[Arrival]) -> Estimate:
-    return half_time_estimate([(run.agent_steps, run.is_there) for run in runs])
+def _row(label: str, runs: Sequence[Run], score: float) -> tuple[tuple[float, str], list[str]]:
+    """Return the place of a configuration in the table, and its row under HEADINGS."""
+    found = [arrival(run.curve, score) for run in runs]
+    reached = [each.is_there for each in found]
+    steps = half_time_estimate([each.agent_steps for each in found], reached)
+    minutes = half_time_estimate([each.seconds for each in found], reached)
+    seeds = []
+    for run, each in zip(runs, found, strict=True):
+        sign = "" if each.is_there else "> "
+        text = f"{sign}{each.agent_steps:,.0f} ({sign}{each.seconds / 60:.1f} min)"
+        seeds.append(f"{run.about.seed}: {text}")
+    cells = [label, f"{sum(reached)} of {len(runs)}", time_text(steps), time_text(minutes, 60, 1)]
+    return (steps.value, label), [*cells, ", ".join(seeds)]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ritornello.analysis.area import areas_by_game, areas_markdown, difference
+from ritornello.analysis.area import areas_by_game, areas_page, difference
 from ritornello.analysis.compare import main
 from ritornello.analysis.runs import find_runs
 from ritornello.core.errors import ConfigError
@@ -75,14 +75,14 @@ def test_the_table_gives_differences_to_a_configuration(tmp_path: Path) -> None:
         write_run(tmp_path / f"b{seed}", seed=3 * seed, slope=0.1, env=BREAKOUT)
     runs, notes = find_runs([f"{x}={tmp_path}/{x}*" for x in "ab"])
     games = areas_by_game(runs, 1000)
-    text = areas_markdown(games, notes, against="b")
+    text = areas_page(games, notes, against="b")
     assert "mean raw return over 0 to 1,000 agent steps" in text
     a, b = (row.scores for row in games[0].rows)
     shown = difference(a, b)
     assert shown.low is not None
     assert f"| {shown.value:,.1f} [{shown.low:,.1f}, {shown.high:,.1f}] |" in text
     with pytest.raises(ConfigError, match="has no such configuration; there are 'a', 'b'"):
-        areas_markdown(games, against="c")
+        areas_page(games, against="c")
     with pytest.raises(ConfigError, match="needs --area_to"):
         main([f"--runs={tmp_path}/*", "--against=a"])
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ritornello.analysis.compare import main
-from ritornello.analysis.compare_scores import read_tables, scores_markdown
+from ritornello.analysis.compare_scores import read_tables, scores_page
 from ritornello.core.errors import ConfigError
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
@@ -28,7 +28,7 @@ def write_table(folder, means, *, games=4, shift=0.0, more="", name="scores.csv"
 def test_agents_are_compared_by_their_newest_checkpoint(tmp_path):
     one = write_table(tmp_path / "one", {PONG: 10, BREAKOUT: 20})
     two = write_table(tmp_path / "two", {PONG: 14, BREAKOUT: 40}, more="games")
-    text = scores_markdown(read_tables([str(one), f"better={two}/scores.csv"]))
+    text = scores_page(read_tables([str(one), f"better={two}/scores.csv"]))
     lines = text.splitlines()
     pong = lines.index(f"## {PONG}")
     # (14 + 20.7) / 35.3 = 98.3 %
@@ -36,17 +36,17 @@ def test_agents_are_compared_by_their_newest_checkpoint(tmp_path):
     assert lines[pong + 5].startswith("| one | 2,000 | 1 | 4 | 10.0 (9.0 to 11.0) | 102 | 87.0")
     # Mean of 98.3 % and (40 - 1.7) / 28.8 = 133.0 %.
     assert "| better | 115.6" in text
-    earlier = scores_markdown(read_tables([str(one)]), at_steps=1999)
+    earlier = scores_page(read_tables([str(one)]), at_steps=1999)
     assert "| one | 1,000 | 1 | 4 | 5.0 (4.0 to 6.0) |" in earlier
     with pytest.raises(ConfigError, match="no model was tested in Breakout.* first has 1,000"):
-        scores_markdown(read_tables([str(one)]), at_steps=999)
+        scores_page(read_tables([str(one)]), at_steps=999)
 
 
 def test_tables_of_one_label_are_seeds(tmp_path):
     places = [f"mine={write_table(tmp_path / str(n), {PONG: 10}, shift=n)}" for n in (0, 2, 7)]
-    text = scores_markdown(read_tables(places))
+    text = scores_page(read_tables(places))
     assert "| mine | 2,000 | 3 | 12 | 13.0 (10.0 to 17.0) |" in text
-    only = scores_markdown(read_tables([f"mine={tmp_path}/[027]"]))
+    only = scores_page(read_tables([f"mine={tmp_path}/[027]"]))
     assert only == text, "a pattern is as good"
 
 
@@ -63,7 +63,7 @@ def test_the_command_writes_page_and_figure(tmp_path, capsys):
 
 def test_lives_are_not_games(tmp_path):
     lives = write_table(tmp_path / "l", {PONG: 3}, more="life", name="scores_per_life.csv")
-    text = scores_markdown(read_tables([f"{lives}/scores_per_life.csv"]))
+    text = scores_page(read_tables([f"{lives}/scores_per_life.csv"]))
     assert "of the lives of one checkpoint" in text
     assert "human" not in text.lower(), "human scores are of whole games"
     games = write_table(tmp_path / "g", {PONG: 3})

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from ritornello.analysis.compare import main
+from ritornello.analysis.comparison import GameComparison, Row
 from ritornello.analysis.profiles import (
     MAX_PAIRED,
+    Scored,
     improvement_table,
-    profiles_markdown,
-    profiles_of,
-    scored_of,
+    profiles_figure,
+    profiles_page,
 )
+from ritornello.analysis.profiles import scored_of as scored_of_games
 from ritornello.core.errors import ConfigError
 from tests.analysis.builders import write_run
 
@@ -23,34 +25,40 @@ SCORES = {
 }
 
 
+def scored_of(scores: dict[str, dict[str, list[float]]]) -> Scored:
+    return scored_of_games(
+        [
+            GameComparison(env, 1.0, tuple(Row(x, (), tuple(y)) for x, y in of.items()), ())
+            for env, of in sorted(scores.items())
+        ]
+    )
+
+
 def test_games_are_put_on_one_scale_and_the_best_comes_first() -> None:
-    scored = scored_of(SCORES, "return")
+    scored = scored_of(SCORES)
     assert scored.unit == "human-normalised score"
     assert list(scored.raw) == ["high", "low"]
     assert scored.scaled["high"] == [[pytest.approx(1.0)] * 2] * 2
-    found = profiles_of(scored)
-    for label, score in (("low", 0.0), ("high", 1.0)):
-        levels, share = found[label].levels, found[label].share
+    axes = profiles_figure(scored).axes[0]
+    for line, score in zip(axes.lines, (1.0, 0.0), strict=True):
+        levels, share = line.get_data()
         assert levels[0] < 0.0
         assert levels[-1] > 1.0
         np.testing.assert_array_equal(share, (levels < score).astype(float))
 
 
 def test_one_game_keeps_its_own_scale() -> None:
-    scored = scored_of({POLE: {"a": [100.0, 200.0, 300.0], "b": [50.0, 60.0]}}, "return")
-    assert scored.unit == "raw return"
-    text = profiles_markdown(scored)
-    assert "Over 1 game (CartPole-v1), as raw return." in text
+    text = profiles_page(scored_of({POLE: {"a": [100.0, 200.0, 300.0], "b": [50.0, 60.0]}}), "it")
+    assert "## As raw return" in text
     assert "| a | 3 | 200.0 (100.0 to 300.0) |" in text
     assert "| a |  | 100.0 % |" in text
     assert "| b | 0.0 % |  |" in text
 
 
 def test_what_cannot_be_compared_is_said() -> None:
-    scores = {**SCORES, POLE: {"low": [1.0], "high": [0.5], "third": [9.0]}}
-    scored = scored_of(scores, "return")
+    scored = scored_of({**SCORES, POLE: {"low": [1.0], "high": [0.5], "third": [9.0]}})
     assert list(scored.raw) == ["high", "low"]
-    text = profiles_markdown(scored, ["a run that is damaged"])
+    text = profiles_page(scored, "return", ["a run that is damaged"])
     for note in (
         "a run that is damaged",
         "third: it has no run in one",
@@ -60,11 +68,11 @@ def test_what_cannot_be_compared_is_said() -> None:
     # Pairs of all three games: won in two, lost in one; one run of a game, so no interval.
     assert "| high |  | 66.7 % |" in text
     assert "| high | 4 | 100.0 % |" in text
-    unknown = scored_of({POLE: {"a": [1.0]}, "Acrobot-v1": {"a": [2.0]}}, "return")
+    unknown = scored_of({POLE: {"a": [1.0]}, "Acrobot-v1": {"a": [2.0]}})
     assert unknown.scaled == {}
-    assert profiles_of(unknown) == {}
+    assert profiles_figure(unknown) is None
     with pytest.raises(ConfigError, match="no configuration has runs in all games"):
-        scored_of({POLE: {"a": [1.0]}, PONG: {"b": [2.0]}}, "return")
+        scored_of({POLE: {"a": [1.0]}, PONG: {"b": [2.0]}})
 
 
 def test_pairs_are_the_complement_of_each_other_and_their_number_is_bounded() -> None:

@@ -39,7 +39,7 @@ class Page(HTMLParser):
         self.tags.append(tag)
         for name, value in attrs:
             assert not name.startswith("on")
-            assert name != "href" or str(value).startswith("#part")
+            assert name != "href"
             self.sources += [str(value)] if name == "src" else []
 
     def handle_data(self, data: str) -> None:
@@ -97,7 +97,7 @@ def test_the_page_of_a_run_says_what_was_run_and_how_it_went(
     assert out.startswith(f"written: {run / FILE} (")
     assert err == ""
     for said in (
-        *("steps", "1,000", PONG, "2026-01-01T00:00:00", "0123456789ab", "last 50 games"),
+        *("steps", "1,000", PONG, "2026-01-01T00:00:00", "0123456789ab", "27"),
         *("torch 2.13", "Abacus, 2 cores", "main.py --load_model_url=x y", "lr_factor", "done: so"),
         *("policy/entropy", "is low", "raise", "4.75", "update_9.pt", "18.25", "greedy"),
         *("12:02 INFO done", "27.5", "energy per million agent steps", "kJ", "100 %"),
@@ -110,19 +110,13 @@ def test_the_page_of_a_run_says_what_was_run_and_how_it_went(
     assert "12:01 DEBUG" not in page.text
     kinds = [source.partition(";")[0] for source in page.sources]
     assert kinds == ["data:image/png"] * 2 + ["data:video/mp4"], "evaluations, overview, a film"
-    # The curve: 7 + 0.02 * steps, at the first tenth (100 steps) and at the end; its area.
-    for number in ("9.0", "27.0", "17.1"):
-        assert number in page.text
 
 
-def test_a_run_that_was_killed_has_a_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_was_killed_has_a_page(tmp_path: Path) -> None:
     (tmp_path / "flags.json").write_text(json.dumps({"env": PONG, "seed": 1, "no_such_flag": 3}))
     text = page_of(tmp_path).text
     for said in ("has not written a record", "no flag of this version", "was not tested"):
         assert said in text
-    assert "Learning curve: " in capsys.readouterr().err
 
 
 def test_nothing_that_a_file_holds_acts_in_the_page(tmp_path: Path) -> None:
@@ -166,7 +160,7 @@ BAD = [b"[]", b"\x00\xff\xfe", b"[" * 3000, b'{"env": 5, "resumed": 3}']
 def test_whatever_has_become_of_one_file_the_others_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: bytes
 ) -> None:
-    monkeypatch.setattr("ritornello.analysis.report_run.run_figures", lambda place: ())
+    monkeypatch.setattr("ritornello.analysis.report.run_figures", lambda place: ())
     run = complete_run(tmp_path / "run")
     for name in ("flags.json", "run.json", "summary.json", "findings.jsonl", "metrics.jsonl"):
         good = (run / name).read_bytes()
@@ -193,14 +187,14 @@ def test_the_page_of_a_sequence_has_the_tables_of_the_comparison(
         for cell in (cell for row in rows for cell in row):
             assert cell in page.text
     for said in (
-        *("2/2", "100.0 %", "008_run_seed2"),
+        *("2/2", "008_run_seed2"),
         "python multi_train.py --sequence=mine.yaml -- --lr=0.1",
         f"python multi_train.py --resume={folder}",
         f"python -m ritornello.analysis compare --sequence_folder={folder}",
     ):
         assert said in page.text, said
     kinds = [source.partition(";")[0] for source in page.sources]
-    assert kinds == ["data:image/png"] * 3 + ["data:video/mp4"], "profiles, two games, a film"
+    assert kinds == ["data:image/png"] * 3 + ["data:video/mp4"], "two games, profiles, a film"
 
 
 def test_what_is_no_run_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

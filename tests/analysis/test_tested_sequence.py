@@ -3,16 +3,17 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.score_table import Game, Life, ScoreTable
+from ritornello.analysis.compare_scores import Checkpoint, Table
 from ritornello.analysis.tested_sequence import (
     GAMES_TABLE,
     SCORES_PAGE,
-    PlayedGroup,
     kept,
-    read_groups,
+    own_games,
     write_scores,
 )
 from ritornello.sequences.folder import SequenceFolder
@@ -56,22 +57,20 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> SequenceFolder:
     return folder
 
 
-def test_the_last_checkpoint_of_each_seed_counts(tested: SequenceFolder) -> None:
-    old, new = read_groups(tested, "scores.csv")
-    assert (old.group, new.group) == ("old games", "new")
-    assert dict(old.returns) == {DEMON: [1000, 2000], CARNIVAL: [400, 800], PONG: [-20, -40]}
-    assert dict(new.returns) == {DEMON: [500, 1000], CARNIVAL: [40, 80], PONG: [20, 40]}
-    assert old.own_envs == (DEMON, CARNIVAL)
-    per_life, _ = read_groups(tested, "scores_per_life.csv")
-    assert dict(per_life.returns) == {DEMON: [500, 1000], CARNIVAL: [200, 400], PONG: [-10, -20]}
+def test_what_is_kept_is_the_mean_share_of_the_old_games() -> None:
+    flags = {"env": f"{DEMON},{CARNIVAL},{PONG}", "env_shares": [1, 1, 0]}
+    assert own_games(flags) == [DEMON, CARNIVAL]
 
+    def tables(**means: float) -> list[Table]:
+        games = {"demon": DEMON, "carnival": CARNIVAL, "pong": PONG}
+        return [
+            Table("x", games[name], (Checkpoint(1, np.array([m]), np.array([1.0])),), Path(), False)
+            for name, m in means.items()
+        ]
 
-def test_what_is_kept_is_the_mean_share_of_the_old_games(tested: SequenceFolder) -> None:
-    old, new = read_groups(tested, "scores.csv")
-    assert kept(new, old) == pytest.approx((0.5 + 0.1) / 2)
-    assert kept(old, None) is None
-    below_zero = PlayedGroup("x", {PONG: [-21.0]}, None, (PONG,))
-    assert kept(new, below_zero) is None, "there is no share of a score below zero"
+    old, new = tables(demon=1000, carnival=400, pong=-20), tables(demon=500, carnival=40, pong=20)
+    assert kept(old, new, [DEMON, CARNIVAL]) == pytest.approx((0.5 + 0.1) / 2)
+    assert kept(old, new, [PONG]) is None, "there is no share of a score below zero"
 
 
 def test_the_table_has_each_game_of_the_last_checkpoints(tested: SequenceFolder) -> None:
@@ -90,14 +89,12 @@ def test_the_page_has_a_row_per_configuration_and_both_kinds_of_returns(
     tested: SequenceFolder,
 ) -> None:
     write_scores(tested)
-    games, lives = (tested.path / SCORES_PAGE).read_text().split("\n\nforgetting: ")
-    assert "per whole game of the last checkpoint" in games
-    assert "| configuration | DemonAttack | Carnival | Pong |" in games
-    assert "| old games | 1,500.0 (1,000.0 to 2,000.0) | 600.0 (400.0 to 800.0) | -30.0" in games
-    assert "| new | 750.0 (500.0 to 1,000.0) |" in games
-    assert "30 % |" in games.splitlines()[-1]
-    assert "(2 games)" in games, "Carnival has no human score"
-    assert "| old games | 750.0" in lives
+    games, lives = (tested.path / SCORES_PAGE).read_text().split("# forgetting: ")[1:]
+    assert "of the games of one checkpoint in test mode" in games
+    assert "| old games | 200 | 2 | 2 | 1,500.0 (1,000.0 to 2,000.0) | 30 |" in games
+    assert "| new | 200 | 2 | 2 | 750.0 (500.0 to 1,000.0) |" in games
+    assert "| new | 30 % |" in games
+    assert "| old games | 200 | 2 | 4 | 750.0" in lives
 
 
 def test_a_sequence_without_tests_has_no_page(tmp_path: Path) -> None:

@@ -14,11 +14,10 @@ from ritornello.analysis.statistics import Estimate
 from ritornello.analysis.to_score import (
     Arrival,
     arrival,
-    arrivals,
-    arrivals_markdown,
     half_time,
     half_time_estimate,
     time_text,
+    to_score_page,
 )
 from tests.analysis.builders import curve_of, write_run
 from tests.reference.statistics_loops import median_time_loops
@@ -42,33 +41,32 @@ def test_half_the_runs_arrive_when_kaplan_and_meier_say(
     assert float(half_time(times, reached)) == pytest.approx(expected)
 
 
+def half(*runs: tuple[float, bool]) -> Estimate:
+    return half_time_estimate(*zip(*runs, strict=True))
+
+
 def test_without_runs_that_ended_early_it_is_the_median() -> None:
-    assert half_time_estimate([(3.0, True), (1.0, True), (9.0, True)]).value == 3.0
-    assert half_time_estimate([(3.0, True), (1.0, True)]).value == 2.0
-    assert half_time_estimate([(7.0, True)]) == Estimate(7.0)  # one run: no interval
+    assert half((3.0, True), (1.0, True), (9.0, True)).value == 3.0
+    assert half((3.0, True), (1.0, True)).value == 2.0
+    assert half((7.0, True)) == Estimate(7.0)  # one run: no interval
 
 
 def test_runs_that_never_arrive_are_neither_left_out_nor_counted_as_arrived() -> None:
     # The two that arrived did so at 1 and 2. Left out, the others would make this 1.5.
-    late = half_time_estimate([(1.0, True), (2.0, True), (5.0, False), (5.0, False), (5.0, False)])
+    late = half((1.0, True), (2.0, True), (5.0, False), (5.0, False), (5.0, False))
     assert late.value == inf
     assert time_text(late) == "not reached [1, not reached]"
     # One that was stopped at 0.5 says nothing about what came later.
-    stopped = half_time_estimate([(1.0, True), (2.0, True), (3.0, True), (0.5, False)])
-    assert stopped.value == 2.0
-    assert time_text(half_time_estimate([(5.0, False)] * 5)) == (
-        "not reached [not reached, not reached]"
-    )
+    assert half((1.0, True), (2.0, True), (3.0, True), (0.5, False)).value == 2.0
+    assert time_text(half(*[(5.0, False)] * 5)) == "not reached [not reached, not reached]"
 
 
 def test_a_score_is_reached_between_two_records_and_for_the_first_time() -> None:
     curve = curve_of([(100, 0.0), (200, 10.0), (300, 4.0), (400, 20.0)])
-    assert arrival(curve, 5.0, 3) == Arrival(3, True, 150.0, 15.0)
-    assert arrival(curve, 10.0) == Arrival(0, True, 200.0, 20.0)
-    assert arrival(curve, -1.0) == Arrival(0, True, 100.0, 10.0)  # at its first record, or before
-    assert arrival(curve, 21.0) == Arrival(0, False, 400.0, 40.0)
-    assert arrival(curve, 21.0).text == "> 400 (> 0.7 min)"
-    assert arrival(curve, 5.0).text == "150 (0.2 min)"
+    assert arrival(curve, 5.0) == Arrival(True, 150.0, 15.0)
+    assert arrival(curve, 10.0) == Arrival(True, 200.0, 20.0)
+    assert arrival(curve, -1.0) == Arrival(True, 100.0, 10.0)  # at its first record, or before
+    assert arrival(curve, 21.0) == Arrival(False, 400.0, 40.0)
 
 
 def test_runs_of_all_lengths_are_compared(tmp_path: Path) -> None:
@@ -77,13 +75,10 @@ def test_runs_of_all_lengths_are_compared(tmp_path: Path) -> None:
     write_run(tmp_path / "b1", seed=0, slope=0.2)
     write_run(tmp_path / "b2", seed=4, slope=0.2)
     runs, _ = find_runs([f"{x}={tmp_path}/{x}?" for x in "ab"])
-    (game,), notes = arrivals(runs, 50.0)
-    assert notes == []
-    assert [label for label, _ in game.rows] == ["b", "a"], "the fastest first"
-    text = arrivals_markdown([game])
+    text = to_score_page(runs, 50.0)
     assert "## PongNoFrameskip-v4, score 50.0" in text
-    assert "| b | 2 of 2 | 240 | 0.4 | 0: 250 (0.4 min), 4: 230" in text
-    assert "| a | 1 of 2 | 500 |" in text
+    fastest, slowest = "| b | 2 of 2 | 240 | 0.4 | 0: 250 (0.4 min), 4: 230", "| a | 1 of 2 | 500 |"
+    assert 0 < text.index(fastest) < text.index(slowest)
     assert "2: > 300 (> 0.5 min) |" in text
 
 
