@@ -228,7 +228,7 @@ def test_a_later_run_gets_the_folder_of_the_run_it_starts_from(
     assert '"op_mode": "test"' in output_of(folder, 1)
     assert '"op_mode": "train"' in output_of(folder, 2), "it begins anew, from those weights"
     # Tests are no runs to compare.
-    assert [state.group for state, _ in compare_sequence(folder).runs] == ["first", "then"]
+    assert [s.group for s, _ in compare_sequence(folder).runs] == ["first", "then"] * 2
 
 
 def test_a_run_that_goes_on_from_another_resumes_it_in_a_folder_of_its_own(
