@@ -55,7 +55,7 @@ from rich.markup import escape
 from ritornello.analysis.compare_sequence import CSV_TABLE, FIGURE, TABLE, summary, write_report
 from ritornello.analysis.tested_sequence import GAMES_TABLE, SCORES_PAGE
 from ritornello.command import command_line
-from ritornello.core.command_line import WrappedHelp, add_switch, printable, with_home
+from ritornello.core.command_line import add_switch, printable, with_home
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown_text
@@ -286,7 +286,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="multi_train.py",
         description=__doc__,
-        formatter_class=WrappedHelp,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument(

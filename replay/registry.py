@@ -45,21 +45,17 @@ def register(name: str, sampler: type[Sampler]) -> None:
     Raises:
       ConfigError: if the name is taken by another class, or the class cannot be a kind.
     """
-    if not (name.isidentifier() and name.isascii() and name == name.lower()):
+    if not name.isidentifier() or not issubclass(sampler, Sampler) or sampler.consumes:
         raise ConfigError(
-            f"a kind of replay cannot be called {name!r}: expected small letters, digits and "
-            "underscores."
+            f"{_full_name(sampler)} cannot be the kind of replay {name!r}: expected letters, "
+            "digits and underscores, and a subclass of replay.sampler.Sampler that does not set "
+            "`consumes`, which is the queue's alone."
         )
     taken = KINDS.get(name)
     # A notebook in which a cell is run again makes a new class of the same name.
     if taken is not None and _full_name(taken) != _full_name(sampler):
         raise ConfigError(
             f"the kind of replay {name!r} is {_full_name(taken)} already. Give yours another name."
-        )
-    if not issubclass(sampler, Sampler) or sampler.consumes:
-        raise ConfigError(
-            f"{_full_name(sampler)} cannot be a kind of replay: expected a subclass of "
-            "replay.sampler.Sampler that does not set `consumes`, which is the queue's alone."
         )
     if sampler.takes_turns and not issubclass(sampler, Circular):
         raise ConfigError(

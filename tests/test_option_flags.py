@@ -194,12 +194,7 @@ def test_a_schedule_in_updates_is_as_long_as_the_steps_that_these_updates_take(a
     assert resolve("--lr_scheduler_steps=100u", *argv).schedule_steps == 100 * steps
 
 
-def test_remarks_are_made_on_what_ends_at_once_does_nothing_or_means_something_else():
-    argv = ["--lr_scheduler_steps=10000", "--c-const=0.5"]
-    short, clip = remarks(argv, resolve(*argv))
-    assert "after 10,000 of 2,500,000 agent steps" in short
-    assert "--lr_scheduler_steps=10000u" in short
-    assert "--pg_rho_const=0.5" in clip
+def test_a_remark_is_made_on_flags_that_do_nothing():
     argv = ["--env=CartPole-v1", "--skipped_frames=2"]
     (idle,) = remarks(argv, resolve(*argv))
     assert "nothing comes of --skipped_frames" in idle

@@ -237,7 +237,7 @@ class Following(Evaluating):
         self._words = ""  # its last ones
         self._last_look = time.monotonic()
         self._lives = self._failures = 0  # failures in a row
-        self._lost = self._left_out = 0
+        self._lost = 0
         self._is_closed = False
 
     def look(self) -> None:
@@ -249,21 +249,9 @@ class Following(Evaluating):
         is_asked = self._is_wanted or self._is_due()
         if self.is_off or self._is_busy or not is_asked:
             return  # what falls due meanwhile is played afterwards
-        self._note_left_out()
         self._looked_at, self._is_wanted = self._run.tally.agent_steps, False
         if self._run.tally.updates > self._board.version:  # else these weights have played
             self._ask(self._order())
-
-    def _note_left_out(self) -> None:
-        """Say so, once, if several have fallen due since the last one: one is played for all."""
-        due = self._run.tally.agent_steps // self._every - self._looked_at // self._every
-        if due > 1 and not self._left_out:
-            log.warning(
-                "an evaluation takes longer than --evaluate_every_steps=%d: what falls due "
-                "meanwhile is one evaluation. Raise it, or lower --evaluation_games.",
-                self._every,
-            )
-        self._left_out += max(0, due - 1)
 
     def finish(self) -> None:
         """Wait for what is being played, and for what has fallen due meanwhile."""

@@ -208,11 +208,9 @@ def whole_memory_bytes() -> int:
 
 
 class CapacityWatch:
-    """Weighs replay while it fills up: how far frames can be compressed is not known before.
+    """Weighs the first unrolls in replay: how far frames can be compressed is not known before.
 
-    If what all unrolls will take cannot fit, the run ends after the first ones, while nothing is
-    lost. They are weighed again each time their number has doubled, because games look different
-    once they are played better; from then on it is only said.
+    If what all unrolls will take cannot fit, the run ends then, while nothing is lost.
     """
 
     def __init__(self, unrolls: int, record_nbytes: int, flags: Flags) -> None:
@@ -225,8 +223,7 @@ class CapacityWatch:
         """
         self._unrolls = unrolls
         self._flags = flags
-        self._next_look = min(FIRST_UNROLLS, unrolls)  # number of unrolls
-        self._is_first = True
+        self._has_looked = False
         log.info(
             "replay: %s unrolls when full, %s%.2g GB; %.2f GB of memory are free",
             f"{unrolls:,}", "compressed at most " if flags.use_replay_compression else "",
@@ -234,42 +231,33 @@ class CapacityWatch:
         )  # fmt: skip
 
     def look(self, figures: Mapping[str, float]) -> None:
-        """Weigh what is there, if it is time to.
+        """Weigh what is there, once there is enough.
 
         Args:
           figures: metrics of replay: OF_ITEMS and OF_MEMORY.
 
         Raises:
-          ConfigError: at the first look, if replay will not fit.
+          ConfigError: if replay will not fit.
         """
         held = int(figures.get(OF_ITEMS, 0))
-        if held < self._next_look or held == 0:
+        if self._has_looked or held < max(1, min(FIRST_UNROLLS, self._unrolls)):
             return
-        is_first, self._is_first = self._is_first, False
-        self._next_look = 2 * held
-        each = figures[OF_MEMORY] * 1e6 / held
-        missing = max(0, self._unrolls - held)
-        needed = self._flags.agent_count * missing * (each + ITEM_BYTES)
-        free = free_memory_bytes()
+        self._has_looked = True
+        each, agents = figures[OF_MEMORY] * 1e6 / held + ITEM_BYTES, self._flags.agent_count
+        needed, free = agents * max(0, self._unrolls - held) * each, free_memory_bytes()
         takes = (
-            f"replay of {self._unrolls:,} unrolls of {each / 1e3:.1f} kB will take "
-            f"{self._unrolls * (each + ITEM_BYTES) / 1e9:.2f} GB of memory when it is full"
+            f"replay of {self._unrolls:,} unrolls of {(each - ITEM_BYTES) / 1e3:.1f} kB will take "
+            f"{self._unrolls * each / 1e9:.2f} GB of memory when it is full"
         )
-        if needed > free:
-            takes += self._problem(needed, free)
-            if is_first:
-                raise ConfigError(takes)
-            log.warning("%s", takes)
-        elif is_first and self._flags.use_replay_compression:
+        if needed <= free:
             log.info("%s; %.2f GB are free", takes, free / 1e9)
-
-    def _problem(self, needed: float, free: float) -> str:
-        agents = self._flags.agent_count
-        many = "" if agents == 1 else f", for {agents} agents"
+            return
         advice = f"lower the capacities to {100 * free / needed:.0f} % of what they are"
         if not self._flags.use_replay_compression:
             advice += ", or give --use_replay_compression=True"
-        return (
-            f". It still needs {needed / 1e9:.2f} GB{many}, and {free / 1e9:.2f} GB are free on "
-            f"this machine, within the limit of its container: {advice} (--replay_parameters)."
+        many = f", for {agents} agents" if agents > 1 else ""
+        raise ConfigError(
+            f"{takes}. It still needs {needed / 1e9:.2f} GB{many}, and {free / 1e9:.2f} GB are "
+            "free on this machine, within the limit of its container: "
+            f"{advice} (--replay_parameters)."
         )

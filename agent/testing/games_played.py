@@ -20,11 +20,11 @@ PROGRESS_INTERVAL_S = 10.0  # between lines
 
 
 class Progress:
-    """Says now and then how many games are over, and for about how long the others will go on."""
+    """Says now and then how many games are over."""
 
     def __init__(
         self,
-        wanted: Sequence[int],
+        wanted: int,
         show: Callable[[str], None],
         advice: str = "",
         clock: Callable[[], float] = time.monotonic,
@@ -32,44 +32,26 @@ class Progress:
         """Begin to play.
 
         Args:
-          wanted: how many games are to be played in each of E environments.
+          wanted: number of games that are to be played.
           show: function that is called with each line.
           advice: how a limit of their length is set, where games may never end.
           clock: function that returns the time in seconds.
         """
-        self._wanted = sum(wanted)
-        self._show = show
-        self._advice = f": {advice}" * bool(advice)
-        self._clock = clock
+        self._wanted, self._show, self._clock = wanted, show, clock
+        self._advice = f"; {advice}" * bool(advice)
         self._began_s = self._shown_s = clock()
-        self._rows = 0  # steps of all environments together
-        self._running = np.zeros(len(wanted))  # steps of the games that are not over
-        self._lengths: list[int] = []  # of those that are
+        self._steps = 0  # of each environment
 
-    def add(self, result: StepResult, left: Sequence[int]) -> None:
+    def add(self, left: Sequence[int]) -> None:
         """Take in a step, after which so many games are left to finish in each environment."""
-        self._rows += 1
-        self._running += ~result.first
-        for end in result.episodes:
-            self._lengths.append(end.length_steps)
-            self._running[end.env_id] = 0
-        now_s = self._clock()
+        self._steps += 1
+        now_s, over = self._clock(), self._wanted - sum(left)
         if now_s - self._shown_s >= PROGRESS_INTERVAL_S and any(left):
             self._shown_s = now_s
-            seconds = now_s - self._began_s
             self._show(
-                f"{self._wanted - sum(left)}/{self._wanted} games over after {duration(seconds)}, "
-                f"{self._rows * len(left):,} steps; {self._rest(seconds, left)}"
+                f"{over}/{self._wanted} games over after {duration(now_s - self._began_s)}, "
+                f"{self._steps * len(left):,} steps{self._advice if not over else ''}"
             )
-
-    def _rest(self, seconds: float, left: Sequence[int]) -> str:
-        """Say how long it will take if the games that are left are as long as those before."""
-        if not self._lengths:
-            return f"it is not known yet how long a game takes{self._advice}"
-        rows = float((np.array(left) * np.mean(self._lengths) - self._running).max())
-        if rows > 0:
-            return f"about {duration(rows * seconds / self._rows)} left"
-        return f"the others last longer than these did{self._advice}"
 
 
 class Lives:

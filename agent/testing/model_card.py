@@ -24,7 +24,6 @@ from ritornello.core.spec import game_name
 CARD, FILM = "README.md", "replay.mp4"  # the names under which hubs look for them
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
-MAX_FLAGS = 20_000  # characters
 _REPORTS = TypeAdapter(list[Report])
 
 
@@ -103,12 +102,6 @@ def model_card(
     ]
     if command:
         lines += ["```", shown_text(shlex.join(["python", "main.py", *command]), 4000), "```", ""]
-    text = json.dumps(dict(flags), indent=1)
-    if len(text) <= MAX_FLAGS:
-        lines += [
-            "<details><summary>All flags</summary>", "", "```json", _inert(text), "```", "",
-            "</details>", "",
-        ]  # fmt: skip
     known = [
         ("games played in training", facts.get("games")),
         ("seconds of training", facts.get("training_s")),
@@ -193,8 +186,3 @@ def _row(report: Report) -> Sequence[str]:
 
 def _listed(games: Sequence[str]) -> str:
     return ", ".join(shown_text(game_name(game), 100) for game in games)
-
-
-def _inert(text: str) -> str:
-    """Return text in which nothing ends the block that it stands in."""
-    return text.replace("`", "\\u0060").replace("<", "\\u003c")

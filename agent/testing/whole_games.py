@@ -112,7 +112,7 @@ def _play(
         greedy=blueprint.flags.greedy,
     )
     fingerprints = Fingerprints(player.observation.stacks)
-    progress = Progress(left, show, advice_on_limit(config))
+    progress = Progress(count, show, advice_on_limit(config))
     each_step()
     while any(left):
         step = player.step()
@@ -127,7 +127,7 @@ def _play(
                 steps, frames = end.length_steps, end.length_frames
                 finished(Game(number, end.return_raw, steps, frames, fingerprint, lived))
                 number += 1
-        progress.add(step.result, left)
+        progress.add(left)
 
 
 def check_can_be_shown(blueprint: Blueprint, env: str) -> None:

@@ -27,7 +27,7 @@ from research.queue.plan import SHIPPED_QUEUE, load_queue
 from research.queue.queue_loop import Places, QueueLoop, StopRequests
 from research.queue.store import VARIABLE, Store, default_store
 from research.queue.trainer_process import GRACE_S
-from ritornello.core.command_line import WrappedHelp, add_switch, reader_may_leave
+from ritornello.core.command_line import add_switch, reader_may_leave
 from ritornello.core.errors import ConfigError
 from ritornello.core.project import PROJECT_ROOT
 from ritornello.core.stop_signals import INTERRUPTED
@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m research.queue",
         description=__doc__,
-        formatter_class=WrappedHelp,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", required=True)

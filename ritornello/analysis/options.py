@@ -18,7 +18,6 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from ritornello.core.command_line import WrappedHelp
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.core.stop_signals import INTERRUPTED
@@ -38,7 +37,7 @@ def command_parser(command: str, about: str | None, examples: str) -> argparse.A
         prog=f"python -m ritornello.analysis {command}",
         description=about,
         epilog=f"examples:\n{examples}",
-        formatter_class=WrappedHelp,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
 

@@ -14,20 +14,6 @@ from contextlib import contextmanager
 from ritornello.core.plain_data import shown_text
 
 MAX_LINE = 10_000  # characters that are printed of one line: a list of all games is below
-# A line of a table: a key, at least two blanks, and the text about it.
-_ROW = re.compile(r"( +\S.*?\S? {2,})(\S.*)")
-
-
-class WrappedHelp(argparse.HelpFormatter):
-    """Wraps description and epilog to the terminal, and keeps their paragraphs and tables.
-
-    An indented line is a command, which stays as it is, or a row of a table: its text is wrapped
-    below its own beginning, together with the lines that continue it.
-    """
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        blocks = re.split(r"\n\s*\n", text.strip("\n"))
-        return "\n\n".join(wrapped(block, width) for block in blocks)
 
 
 @contextmanager
@@ -45,33 +31,6 @@ def reader_may_leave() -> Iterator[None]:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())  # else the interpreter complains when it ends
         os.close(nowhere)
-
-
-def wrapped(block: str, width: int) -> str:
-    """Return a block of lines without an empty one, wrapped to `width` columns."""
-    lines: list[str] = []
-    prose: list[str] = []
-    rows = block.splitlines()
-    while rows:
-        row = rows.pop(0)
-        if not row.startswith(" "):
-            prose.append(row)
-            continue
-        lines += textwrap.wrap(" ".join(prose), width, break_on_hyphens=False)
-        prose = []
-        match = _ROW.fullmatch(row)
-        if match is None:
-            lines.append(row)
-            continue
-        key, text = match.groups()
-        margin = " " * len(key)
-        while rows and rows[0].startswith(margin) and rows[0][len(key)] != " ":
-            text += " " + rows.pop(0).strip()
-        lines += textwrap.wrap(
-            text, width, initial_indent=key, subsequent_indent=margin, break_on_hyphens=False
-        )
-    lines += textwrap.wrap(" ".join(prose), width, break_on_hyphens=False)
-    return "\n".join(lines)
 
 
 def add_switch(

@@ -18,9 +18,9 @@ from ritornello.core.plain_yaml import parse_yaml
 from ritornello.core.run_layout import FLAGS
 from ritornello.flags.earlier import modern
 from ritornello.flags.names import flag_of, unknown_option
+from ritornello.flags.problems import listed
 
 MAX_FILE_BYTES = 200_000
-MAX_PROBLEMS = 20  # lines of one error
 # Of the flags that belong to one command, those that say what is done, and with which files.
 ONLY_TYPED = frozenset(
     {
@@ -78,8 +78,7 @@ def read_flags_file(
         if name in ONLY_TYPED
     ]
     if problems:
-        more = [f"... and {len(problems) - MAX_PROBLEMS} more"] if problems[MAX_PROBLEMS:] else []
-        raise ConfigError("\n".join(problems[:MAX_PROBLEMS] + more))
+        raise ConfigError(listed(problems))
     return FlagsFile(where, data)
 
 

@@ -55,9 +55,6 @@ MAY_BE_NONE = {
 CLIPPING = "reward_clipping_method"
 REGISTRIES = (NETWORKS, ALGORITHMS, SINKS)  # of parts of a user's own, named by flags
 
-# A learning rate that is at its end after less of the run than this is worth a remark.
-SHORT = 0.05
-
 # What does nothing where no game is of Atari.
 OF_ATARI = {name for name, field in Flags.model_fields.items() if is_of_atari(field)}
 
@@ -222,30 +219,13 @@ def _env_ids(env: str) -> str | None:
 def remarks(argv: Sequence[str], flags: Flags) -> list[str]:
     """Return what the user should hear about flags that are honoured, one line each.
 
-    They do nothing, or mean something else than in the program that they may be from.
+    These are flags of Atari's rules in a run without games of Atari.
 
     Args:
       argv: the command line; sound, because `parse` has read it.
       flags: the flags that `parse` has made of it.
     """
     names = {flag_of(item[2:].partition("=")[0]) for item in argv if item[:2] == "--"}
-    lines = []
-    length = flags.schedule_steps
-    if (
-        "lr_scheduler_steps" in names
-        and not flags.schedule_in_updates
-        and 0 < length < SHORT * flags.environment_max_steps
-    ):
-        lines.append(
-            f"the learning rate is at its end after {length:,} of {flags.environment_max_steps:,} "
-            "agent steps. If you meant updates, as the older platform did: "
-            f"--lr_scheduler_steps={flags.lr_scheduler_steps}u"
-        )
-    if "c_const" in names and flags.c_const != 1 and "pg_rho_const" not in names:
-        lines.append(
-            "--c_const clips the trace of V-trace. If you meant the importance weight in the "
-            f"policy gradient, as the older platform did: --pg_rho_const={flags.c_const:g}"
-        )
     typed, overrides = _split(named_values(argv))
     file = _flags_file({**overrides, **typed})
     of_file = set() if file.is_record else {*file.values}
@@ -254,13 +234,13 @@ def remarks(argv: Sequence[str], flags: Flags) -> list[str]:
         said |= _asked_of_games(flags.preset or "")
     of_games = said & (OF_ATARI | {"frames_stacked"})
     idle = of_games & _idle(flags) if of_games else set()
-    if idle:
-        named = ", ".join(f"--{name}" for name in Flags.model_fields if name in idle)
-        lines.append(
-            f"nothing comes of {named}: {shown_text(flags.env)} is taken as it is, "
-            "without the rules of Atari"
-        )
-    return lines
+    if not idle:
+        return []
+    named = ", ".join(f"--{name}" for name in Flags.model_fields if name in idle)
+    return [
+        f"nothing comes of {named}: {shown_text(flags.env)} is taken as it is, "
+        "without the rules of Atari"
+    ]
 
 
 def _asked_of_games(presets: str) -> set[str]:

@@ -11,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ritornello.core.command_line import WrappedHelp, tell, with_home
+from ritornello.core.command_line import tell, with_home
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.process_death import end_with_starter
 from ritornello.core.project import install_extra
@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m ritornello.live",
         description=__doc__,
-        formatter_class=WrappedHelp,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument(
