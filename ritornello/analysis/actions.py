@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from ritornello.agent.stored.hub import is_on_hub
-from ritornello.agent.testing.player import Step
 from ritornello.analysis.figure import save
 from ritornello.analysis.options import (
     add,
@@ -43,54 +42,6 @@ Several agents are separated by commas; label=place names one in the figure.
 MAX_STEPS = 3000  # after which a game is ended
 
 
-class Played:
-    """What one agent has done so far in G games of one kind; a game is a row."""
-
-    def __init__(self, agent: str, env: str, names: tuple[str, ...], games: int) -> None:
-        """Start with nothing done; `names` are those of the A actions."""
-        self.agent, self.env, self.names = agent, env, names
-        self.steps = np.zeros(games, np.int64)
-        self.returns: list[float] = []  # of the games that came to their end
-        self.is_playing = np.ones(games, np.bool_)
-        self._counts = np.zeros((games, len(names)))
-        self._probabilities = np.zeros((games, len(names)))
-        self._entropy = np.zeros((games, 1))
-
-    def add(self, step: Step) -> None:
-        """Count one decision in each game that is not over."""
-        log_p = step.heads.params.double().log_softmax(-1)
-        p = log_p.exp()
-        rows = np.flatnonzero(self.is_playing)
-        self.steps[rows] += 1
-        self._counts[rows, step.action[rows]] += 1
-        self._probabilities[rows] += p.numpy()[rows]
-        self._entropy[rows] -= (p * log_p).sum(-1, keepdim=True).numpy()[rows]
-        for end in step.episodes:
-            if self.is_playing[end.env_id]:
-                self.is_playing[end.env_id] = False
-                self.returns.append(end.return_raw)
-
-    def report(self) -> dict[str, Any]:
-        """Return plain JSON types: means and intervals over the games."""
-        shares, probabilities, (entropy,) = (
-            mean_of(sums / self.steps[:, None])
-            for sums in (self._counts, self._probabilities, self._entropy)
-        )
-        return {
-            "agent": self.agent,
-            "env": self.env,
-            "games": len(self.steps),
-            "games_ended": len(self.returns),
-            "steps": int(self.steps.sum()),
-            "return_mean": float(np.mean(self.returns)) if self.returns else None,
-            "entropy_nats": entropy,
-            "actions": {
-                name: {"share": share, "probability": probability}
-                for name, share, probability in zip(self.names, shares, probabilities, strict=True)
-            },
-        }
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
@@ -99,48 +50,62 @@ def main(arguments: Sequence[str]) -> int:
     agents = _load(options.load_model_url, options.env)
     first, _ = next(iter(agents.values()))
     folder = results_folder(options.output or first.folder / "actions")
-    played: list[Played] = []
-    with until_interrupted(played) as ending:
+    reports: list[dict[str, Any]] = []
+    with until_interrupted(reports) as ending:
         for label, (agent, tasks) in agents.items():
             for task in tasks:
-                watch(agent, label, task, options, played)
-    reports = [one.report() for one in played]
+                report = watch(agent, task, options)
+                reports.append({"agent": label, **report})
     write_json(folder / "actions.json", {"agents": reports})
     _draw(reports, folder / "actions.png")
     say_written(folder, "actions.png", "actions.json")
     return ending.status
 
 
-def watch(
-    agent: LoadedAgent, label: str, task: int, options: argparse.Namespace, played: list[Played]
-) -> None:
-    """Let an agent play one game per seed, side by side; keep what it does in `played`.
+def watch(agent: LoadedAgent, task: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Let an agent play one game per seed, side by side, and return what it did as JSON types.
 
     Args:
       agent: the agent that plays.
-      label: its name in the report.
       task: number of the game among those that the agent plays.
       options: the command line; `games`, `seed` and `greedy` are read.
-      played: gets one entry more, from the first step on.
     """
-    count, env = options.games, agent.games[task]
-    done = Played(label, env, agent.env_spec.action_meanings, count)
-    moments = play_many(
-        agent,
-        count,
-        tasks=[task] * count,
-        seed=options.seed,
-        greedy=options.greedy,
-        steps=MAX_STEPS,
-    )
+    games, env, names = options.games, agent.games[task], agent.env_spec.action_meanings
+    is_playing = np.ones(games, np.bool_)
+    steps = np.zeros(games, np.int64)
+    returns: list[float] = []  # of the games that came to their end
+    counts, probabilities = np.zeros((2, games, len(names)))
+    entropy = np.zeros((games, 1))
+    play = {"seed": options.seed, "greedy": options.greedy, "steps": MAX_STEPS}
+    moments = play_many(agent, games, tasks=[task] * games, **play)
     with progress() as bars:
-        about = f"{label}: {game_name(env)}"
-        for step in bars.track(moments, MAX_STEPS, description=about):
-            done.add(step)
-            if done not in played:
-                played.append(done)
-            if not done.is_playing.any():
+        for step in bars.track(moments, MAX_STEPS, description=f"playing {game_name(env)}"):
+            log_p = step.heads.params.double().log_softmax(-1)
+            p = log_p.exp()
+            rows = np.flatnonzero(is_playing)
+            steps[rows] += 1
+            counts[rows, step.action[rows]] += 1
+            probabilities[rows] += p.numpy()[rows]
+            entropy[rows] -= (p * log_p).sum(-1, keepdim=True).numpy()[rows]
+            for end in step.episodes:
+                if is_playing[end.env_id]:
+                    is_playing[end.env_id] = False
+                    returns.append(end.return_raw)
+            if not is_playing.any():
                 break
+    shares, meant = (mean_of(sums / steps[:, None]) for sums in (counts, probabilities))
+    return {
+        "env": env,
+        "games": games,
+        "games_ended": len(returns),
+        "steps": int(steps.sum()),
+        "return_mean": float(np.mean(returns)) if returns else None,
+        "entropy_nats": mean_of(entropy / steps[:, None])[0],
+        "actions": {
+            name: {"share": share, "probability": probability}
+            for name, share, probability in zip(names, shares, meant, strict=True)
+        },
+    }
 
 
 def mean_of(values: np.ndarray) -> list[dict[str, float | None]]:

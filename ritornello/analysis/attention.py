@@ -9,7 +9,7 @@ still.png.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -34,17 +34,17 @@ PANELS_PER_ROW = 2
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = films.film_parser("attention", __doc__, EXAMPLES).parse_args(arguments)
-    viewing = films.Viewing.of("attention", options)
+    agent, _, _ = viewed = films.load_viewed(options)
 
     @torch.inference_mode()
     def look(moment: Moment) -> dict[str, np.ndarray]:
         step = moment.step
-        return {"maps": viewing.agent.model.attention_maps(step.inputs, step.state)[0].numpy()}
+        return {"maps": agent.model.attention_maps(step.inputs, step.state)[0].numpy()}
 
-    return films.make_film(viewing, look, _paint)
+    return films.make_film("attention", options, viewed, look, _paint)
 
 
-def _paint(arrays: Mapping[str, np.ndarray]) -> films.Painting:
+def _paint(arrays: films.Arrays) -> films.Painting:
     maps = arrays["maps"]  # [N, heads, h, w]
     scales = np.array([films.full_colour(head) for head in maps.swapaxes(0, 1)], np.float32)
     settings = {

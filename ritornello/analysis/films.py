@@ -1,17 +1,14 @@
 """Films of one agent in one game with maps over the pictures: shared by saliency and attention.
 
-`Viewing` is the game that the options ask for, and `make_film` plays it, keeps its moments until
-all are seen, and draws them. Colours are scaled once for the whole film: scaled frame by frame they
-would flicker, and make a calm frame look like a tense one.
+`make_film` plays the game that the options ask for, keeps its moments until all are seen, and draws
+them. Colours are scaled once for the whole film: scaled frame by frame they would flicker, and make
+a calm frame look like a tense one.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +45,8 @@ Light = tuple[float, float, float]  # of red, green and blue, each in [0, 1]
 BLUE, YELLOW = (0.0, 0.64, 1.0), (1.0, 0.95, 0.28)
 ORANGE, PINK, WHITE = (1.0, 0.44, 0.0), (1.0, 0.59, 0.82), (1.0, 1.0, 1.0)
 
+Arrays = Mapping[str, np.ndarray]  # name -> an array of one moment, or [N, ...] of all moments
+
 
 class Painting(NamedTuple):
     """How the moments of a film are drawn."""
@@ -71,11 +70,14 @@ class Recording(BaseModel):
         """Read a file; ConfigError if it is no recording."""
         try:
             found = cls.model_validate_json(read_text(path, "the list of actions"))
-        except ValidationError as error:
-            raise _no_recording(path) from error
-        if max(found.actions, default=0) >= len(found.action_names):
-            raise _no_recording(path)
-        return found
+            if max(found.actions, default=0) < len(found.action_names):
+                return found
+        except ValidationError:
+            pass
+        raise ConfigError(
+            f"{path} is no list of actions: expected JSON with env, seed, action_names and "
+            "actions, as python -m ritornello.analysis saliency writes it (actions.json)."
+        )
 
     def for_agent(self, agent: LoadedAgent) -> list[int]:
         """Return the actions in the numbers that `agent` has for them."""
@@ -88,13 +90,6 @@ class Recording(BaseModel):
                 f"{', '.join(own)}. Record with an agent that has the same actions."
             )
         return [own.index(name) for name in done]
-
-
-def _no_recording(path: Path) -> ConfigError:
-    return ConfigError(
-        f"{path} is no list of actions: expected JSON with env, seed, action_names and "
-        "actions, as python -m ritornello.analysis saliency writes it (actions.json)."
-    )
 
 
 def film_parser(command: str, about: str | None, examples: str) -> argparse.ArgumentParser:
@@ -110,164 +105,112 @@ def film_parser(command: str, about: str | None, examples: str) -> argparse.Argu
     return parser
 
 
-@dataclass
-class Viewing:
-    """One agent in one game, as the options ask for it."""
-
-    agent: LoadedAgent
-    task: int
-    options: argparse.Namespace
-    seed: int
-    steps: int  # shown
-    output: Path
-    frames_per_s: float
-    replayed: list[int] | None  # actions to do, in the agent's numbers
-    actions: list[int] = field(default_factory=list)  # done so far, from step 0
-
-    @classmethod
-    def of(cls, command: str, options: argparse.Namespace) -> Viewing:
-        """Load what the options name.
-
-        Raises:
-          ConfigError: if something does not fit together.
-          CheckpointError: if the agent cannot be loaded.
-        """
-        recorded = Recording.read(options.actions) if options.actions else None
-        if options.env:
-            trust_modules_of(options.env)
-        elif recorded:
-            check_trusted(recorded.env, str(options.actions))
-        env = options.env or (recorded.env if recorded else None)
-        agent, task = load_player(options.load_model_url, env)
-        seed = recorded.seed if recorded else options.seed
-        rate = steps_per_s(agent.game_config(task))
-        steps = options.steps or max(1, round(DEFAULT_FILM_S * rate))
-        replayed = recorded.for_agent(agent) if recorded else None
-        if replayed is not None:
-            steps = min(steps, len(replayed) - options.start)
-            if steps <= 0:
-                raise ConfigError(f"--start={options.start}: there are {len(replayed)} actions.")
-        name = f"{agent.label}_{game_name(agent.games[task])}_seed{seed}"
-        output = options.output or agent.folder / command / name
-        return cls(agent, task, options, seed, steps, output, rate, replayed)
-
-    def moments(self) -> Iterator[Moment]:
-        """Play, and yield what is to be shown, with a bar of progress."""
-        start = self.options.start
-        moments = play(
-            self.agent,
-            task=self.task,
-            seed=self.seed,
-            greedy=self.options.greedy,
-            steps=start + self.steps,
-            actions=self.replayed,
-        )
-        shown = itertools.islice(self._recorded(moments), start, None)
-        with progress() as bars:
-            yield from bars.track(shown, self.steps, description="playing")
-
-    def _recorded(self, moments: Iterator[Moment]) -> Iterator[Moment]:
-        for moment in moments:
-            self.actions.append(int(moment.step.action[0]))
-            yield moment
-
-    def facts(self) -> dict[str, Any]:
-        """Return what was played, for settings.json."""
-        return {
-            "load_model_url": self.agent.url,
-            "agent_steps": self.agent.agent_steps,
-            "env": self.agent.games[self.task],
-            "seed": self.seed,
-            "greedy": self.options.greedy,
-            "actions_replayed": self.replayed is not None,
-            "start": self.options.start,
-            "frames_per_s": self.frames_per_s,
-        }
-
-
-class Reel:
-    """Moments in the order of the game, and the maps of each."""
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self._frames: list[bytes] = []  # compressed: long films are large
-        self._shape: tuple[int, ...] = ()
-        self._rows: list[dict[str, Any]] = []
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def add(self, moment: Moment, maps: Mapping[str, np.ndarray]) -> None:
-        """Keep one moment and the maps of it (name -> array of any shape)."""
-        step = moment.step
-        self._shape = moment.frame.shape
-        self._frames.append(zlib.compress(moment.frame.tobytes(), 1))
-        row = {
-            "logits": step.heads.params[0].numpy(),
-            "value_estimate": np.float32(step.heads.value[0]),
-            "action": int(step.action[0]),
-            "reward": np.float32(step.reward[0]),
-            "first": moment.first,
-            "episode_return": np.float32(moment.episode_return),
-        }
-        self._rows.append({**maps, **row})
-
-    def frame(self, number: int) -> np.ndarray:
-        """Return a frame [H, W, 3] uint8."""
-        flat = np.frombuffer(zlib.decompress(self._frames[number]), np.uint8)
-        return flat.reshape(self._shape)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return everything but the frames, name -> [N, ...]."""
-        return {name: np.stack([row[name] for row in self._rows]) for name in self._rows[0]}
+def load_viewed(options: argparse.Namespace) -> tuple[LoadedAgent, int, Recording | None]:
+    """Return the agent that the options name, the number of the game, and the recorded game."""
+    recording = Recording.read(options.actions) if options.actions else None
+    if options.env:
+        trust_modules_of(options.env)
+    elif recording:
+        check_trusted(recording.env, str(options.actions))
+    env = options.env or (recording.env if recording else None)
+    return *load_player(options.load_model_url, env), recording
 
 
 def make_film(
-    viewing: Viewing,
-    look: Callable[[Moment], Mapping[str, np.ndarray]],
-    paint: Callable[[dict[str, np.ndarray]], Painting],
+    command: str,
+    options: argparse.Namespace,
+    viewed: tuple[LoadedAgent, int, Recording | None],
+    look: Callable[[Moment], Arrays],
+    paint: Callable[[Arrays], Painting],
 ) -> int:
     """Play, and write film.mp4, still.png, maps.npz, actions.json and settings.json.
 
     Args:
-      viewing: the game.
+      command: name of the command.
+      options: of `film_parser`.
+      viewed: result of `load_viewed`.
       look: moment -> the maps of it, by name.
-      paint: the arrays of all moments (see `Reel.arrays`) -> how they are drawn.
+      paint: the arrays of all moments, by name: the maps, and what the agent did -> how they are
+        drawn.
 
     Returns:
       The exit status of the command: Ctrl-C ends the game and keeps what was played.
+
+    Raises:
+      ConfigError: if something does not fit together.
     """
-    reel = Reel()
-    folder = results_folder(viewing.output)
-    with until_interrupted(reel) as ending:
-        for moment in viewing.moments():
-            reel.add(moment, look(moment))
-    arrays = reel.arrays()
-    recording = {
-        "env": viewing.agent.games[viewing.task],
-        "seed": viewing.seed,
-        "action_names": list(viewing.agent.env_spec.action_meanings),
-        "actions": viewing.actions,
-    }
-    write_json(folder / "actions.json", recording)
+    agent, task, recording = viewed
+    env, rate = agent.games[task], steps_per_s(agent.game_config(task))
+    seed = recording.seed if recording else options.seed
+    steps = options.steps or max(1, round(DEFAULT_FILM_S * rate))
+    repeated = recording.for_agent(agent) if recording else None
+    if repeated is not None:
+        steps = min(steps, len(repeated) - options.start)
+        if steps <= 0:
+            raise ConfigError(f"--start={options.start}: there are {len(repeated)} actions.")
+    name = f"{agent.label}_{game_name(env)}_seed{seed}"
+    folder = results_folder(options.output or agent.folder / command / name)
+    end = options.start + steps
+    moments = play(agent, task=task, seed=seed, greedy=options.greedy, steps=end, actions=repeated)
+    actions: list[int] = []  # from step 0 on
+    frames: list[np.ndarray] = []  # of what is shown, as are the rows
+    rows: list[dict[str, Any]] = []
+    with until_interrupted(rows) as ending, progress() as bars:
+        for moment in bars.track(moments, end, description="playing"):
+            actions.append(int(moment.step.action[0]))
+            if len(actions) > options.start:
+                row = {**look(moment), **_row(moment)}
+                frames.append(moment.frame)
+                rows.append(row)
+    arrays = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    names = list(agent.env_spec.action_meanings)
+    recorded = {"env": env, "seed": seed, "action_names": names, "actions": actions}
+    write_json(folder / "actions.json", recorded)
     np.savez_compressed(folder / "maps.npz", allow_pickle=False, **arrays)
     draw, still, settings = paint(arrays)
-    _draw_film(viewing, reel, draw, still)
-    shown = {"frames": len(reel), "still": viewing.options.start + still}
-    write_json(folder / "settings.json", {**viewing.facts(), **shown, **settings})
-    say_written(folder, f"film.mp4 of {len(reel)} moments", "still.png", "maps.npz, *.json")
+    _draw_film(folder, rate, frames, draw, still)
+    facts = {
+        "load_model_url": agent.url,
+        "agent_steps": agent.agent_steps,
+        "env": env,
+        "seed": seed,
+        "greedy": options.greedy,
+        "actions_replayed": repeated is not None,
+        "start": options.start,
+        "frames_per_s": rate,
+        "frames": len(rows),
+        "still": options.start + still,
+    }
+    write_json(folder / "settings.json", {**facts, **settings})
+    say_written(folder, f"film.mp4 of {len(rows)} moments", "still.png", "maps.npz, *.json")
     return ending.status
 
 
+def _row(moment: Moment) -> dict[str, Any]:
+    step = moment.step
+    return {
+        "logits": step.heads.params[0].numpy(),
+        "value_estimate": np.float32(step.heads.value[0]),
+        "action": int(step.action[0]),
+        "reward": np.float32(step.reward[0]),
+        "first": moment.first,
+        "episode_return": np.float32(moment.episode_return),
+    }
+
+
 def _draw_film(
-    viewing: Viewing, reel: Reel, draw: Callable[[np.ndarray, int], np.ndarray], still: int
+    folder: Path,
+    rate: float,
+    frames: list[np.ndarray],
+    draw: Callable[[np.ndarray, int], np.ndarray],
+    still: int,
 ) -> None:
     import imageio.v3 as iio  # lazily: only pictures need it
 
-    with Film(viewing.output / "film.mp4", viewing.frames_per_s) as film:
-        for number in range(len(reel)):
-            film.add(draw(reel.frame(number), number))
-    iio.imwrite(viewing.output / "still.png", draw(reel.frame(still), still))
+    with Film(folder / "film.mp4", rate) as film:
+        for number, frame in enumerate(frames):
+            film.add(draw(frame, number))
+    iio.imwrite(folder / "still.png", draw(frames[still], still))
 
 
 def full_colour(maps: np.ndarray) -> float:

@@ -15,7 +15,7 @@ https://arxiv.org/abs/1711.00138. Equations 1 to 3: for a mask M_ij with its pea
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,16 +47,18 @@ BATCH = 256  # perturbed pictures that the network is asked about at once
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _options(arguments)
-    viewing = films.Viewing.of("saliency", options)
-    spec = viewing.agent.env_spec
+    agent, _, _ = viewed = films.load_viewed(options)
+    spec = agent.env_spec
     if not spec.is_image:
         raise ConfigError(f"{spec.env_id} shows vectors; saliency maps are of images.")
     channels, height, width = spec.frame_shape
     grid = Grid(height, width, options.radius, options.density)
     newest = channels if options.frames == "newest" else 0
-    perturbation = Perturbation(viewing.agent.model, grid, newest, options.blend)
+    perturbation = Perturbation(agent.model, grid, newest, options.blend)
     return films.make_film(
-        viewing,
+        "saliency",
+        options,
+        viewed,
         lambda moment: perturbation.maps(moment.step.inputs, moment.step.state, moment.step.heads),
         lambda arrays: _painting(arrays, grid, options),
     )
@@ -187,9 +189,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _painting(
-    arrays: Mapping[str, np.ndarray], grid: Grid, options: argparse.Namespace
-) -> films.Painting:
+def _painting(arrays: films.Arrays, grid: Grid, options: argparse.Namespace) -> films.Painting:
     scales = {what: films.full_colour(arrays[what]) for what in LIGHT}
 
     def draw(frame: np.ndarray, number: int) -> np.ndarray:
