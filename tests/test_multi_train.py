@@ -27,8 +27,9 @@ from ritornello.sequences import terminal as terminal_of_sequences
 from ritornello.sequences.folder import RunState, SequenceFolder
 from ritornello.sequences.plan import load_plan, parse_plan, shipped_plans, source_of
 from ritornello.sequences.runner import Interrupts, run_sequence
+from tests.deadlines import wait_until
 from tests.integration.commands import HANGS_S, ROOT
-from tests.integration.test_endings import has_begun, wait_until
+from tests.integration.test_endings import has_begun
 
 # Stands in for main.py: the environment id tells it how to behave.
 FAKE_MAIN = """
@@ -491,7 +492,7 @@ def test_a_signal_while_the_program_starts_ends_it_without_a_traceback(tmp_path:
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        wait_until(lambda: has_begun(process), process)
+        wait_until(lambda: has_begun(process), process=process)
         process.send_signal(signal.SIGINT)
         output, error = process.communicate(timeout=HANGS_S)
     finally:

@@ -118,3 +118,11 @@ def register_troubled():
 
 
 register_troubled()
+
+
+def lives(pid):
+    """Whether there is such a process, and it has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -1,7 +1,5 @@
 """Processes in the place of the one that evaluates: they answer at once, or are in trouble."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""Environments that draw what no film can show; their first picture is a good one."""
+"""An environment that draws what no film can show; its first picture is a good one."""
 
 from __future__ import annotations
 
@@ -9,26 +9,22 @@ import numpy as np
 
 from tests.fakes import CountingEnv
 
+RGBA = "tests/pictures-rgba-v0"
+
 
 class DrawingEnv(CountingEnv):
-    """Draws `pictures` black pictures, and then what it was made with."""
+    """Draws one black picture, and then pictures with a fourth channel."""
 
     metadata: ClassVar = {"render_modes": ["rgb_array"], "render_fps": 4}
 
-    def __init__(self, later=None, pictures=1, render_mode=None):
+    def __init__(self, render_mode=None):
         super().__init__(render_mode)
-        self._later, self._left = later, pictures
+        self._channels = 3
 
     def render(self):
-        self._left -= 1
-        return np.zeros((32, 32, 3), np.uint8) if self._left >= 0 else self._later
+        picture = np.zeros((32, 32, self._channels), np.uint8)
+        self._channels = 4
+        return picture
 
 
-LATER = {
-    "tests/pictures-rgba-v0": np.zeros((32, 32, 4), np.uint8),
-    "tests/pictures-none-v0": None,
-}
-IDS = tuple(LATER)
-
-for _name, _later in LATER.items():
-    gymnasium.register(_name, entry_point=DrawingEnv, kwargs={"later": _later})
+gymnasium.register(RGBA, entry_point=DrawingEnv)

@@ -4,11 +4,13 @@ import copy
 
 from ritornello.agent.assembly import Blueprint
 from ritornello.agent.run import training
+from ritornello.agent.run.tally import new_tally
 from ritornello.agent.run.trainer import Trainer
 from ritornello.flags.options import Flags
 
 COUNTING = "tests.fakes:tests/Counting-v0"
 BOTH_GAMES = f"{COUNTING},tests.fakes:tests/Owing-v0"
+QUIET = ("--basic_verbose=False", "--tensorboard=False", "--charts=False")
 INFINITE = "tests.fakes:tests/Infinite-v0"
 
 QUEUE_AND_STANDARD = [
@@ -47,3 +49,20 @@ def states_at_start(monkeypatch):
     monkeypatch.setattr(Trainer, "run", run_from_here)
     monkeypatch.setattr(training, "_set_up_torch", lambda *_: None)  # it is for the whole process
     return states
+
+
+def saved_state(blueprint, learner=None, *, agent_steps=1, updates=1, **more):
+    """What a checkpoint of a run holds that has made so many updates."""
+    counters = {"agent_steps": agent_steps, "updates": updates}
+    return {
+        "flags": blueprint.flags.to_json(),
+        "env_spec": blueprint.env_spec.to_dict(),
+        "learner": (learner or blueprint.learner()).state_dict(),
+        "replay": blueprint.replay().state_dict(contents=False),
+        "tally": {**new_tally(blueprint).state_dict(), **counters},
+        **more,
+    }
+
+
+def silent(line):
+    """Show nothing."""

@@ -16,7 +16,6 @@ from ritornello.agent.models.attention import (
 from ritornello.agent.models.base import Inputs
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.models.initialisation import fill_gate_bias
-from ritornello.core.errors import ConfigError
 from tests.agent.builders import make_spec
 
 SPEC = make_spec((2, 40, 34), actions=3)
@@ -124,11 +123,6 @@ def test_any_frame_gives_a_map_and_the_papers_frame_gives_the_papers_map(shape, 
     assert torso(torch.zeros(2, *shape, dtype=torch.uint8)).shape == (2, torso.feature_count)
 
 
-def test_too_small_frames_are_refused_with_advice():
-    with pytest.raises(ConfigError, match=r"attention.*4x5.*--frame_scale_resolution"):
-        make_attention(make_spec((1, 4, 5)))
-
-
 def test_maps_are_where_the_next_action_looks_and_sum_to_one():
     model, inputs = make_attention(), random_inputs()
     maps = model.attention_maps(row_of(inputs, 0), random_state(model))
@@ -182,18 +176,6 @@ def test_a_gradient_flows_back_to_where_it_is_cut():
     assert torch.equal(reached, torch.arange(5)[:, None] >= torch.tensor([2, 3, 0]))
 
 
-def test_every_parameter_gets_a_gradient_and_the_state_dict_has_no_more_than_them():
-    model, inputs = make_attention(), random_inputs()
-    hidden, _ = model.hidden(model.torso(inputs.obs), inputs, model.initial_state(3))
-    heads = model.heads(hidden)
-    (heads.params.square().sum() + heads.value.sum()).backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.any(), name
-    of_core = {name for name in model.state_dict() if name.startswith("core.")}
-    assert of_core == {f"core.{name}" for name, _ in model.core.named_parameters()}
-
-
 # --- a toy that has to be looked at ---------------------------------------------------------------
 
 PATCH = 6  # pixels; the frame is 6 x 6 patches
@@ -211,46 +193,28 @@ def bright_cell_episodes(draw, steps=2, columns=24):
     first[0] = True
     nothing = torch.zeros(steps, columns)
     action = (row >= GRID // 2) * 2 + (column >= GRID // 2)
-    return Inputs(obs, first, nothing.long(), nothing, None), action, (row, column)
+    return Inputs(obs, first, nothing.long(), nothing, None), action
 
 
-def mass_near(maps, place):
-    """How much of each head's map [E, heads, h, w] is within one cell of `place`: [E, heads]."""
-    height, width = maps.shape[-2:]
-    row, column = (
-        ((index + 0.5) * size / GRID).long()
-        for index, size in zip(place, (height, width), strict=True)
-    )
-    near_row = (torch.arange(height) - row[:, None]).abs() <= 1  # [E, h]
-    near_column = (torch.arange(width) - column[:, None]).abs() <= 1  # [E, w]
-    return (maps * (near_row[:, :, None] & near_column[:, None])[:, None]).sum((-2, -1))
-
-
-def test_attention_finds_the_bright_cell_and_looks_at_it():
+def test_attention_finds_the_bright_cell():
     model = make_attention(make_spec((1, 36, 36), actions=4), feature_count=16, lstm_size=32)
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
     draw = torch.Generator().manual_seed(0)
 
     def examine():
-        inputs, action, place = bright_cell_episodes(draw, columns=200)
+        inputs, action = bright_cell_episodes(draw, columns=200)
         with torch.no_grad():
             _, state = model(row_of(inputs, 0), model.initial_state(200))
             heads, _ = model(row_of(inputs, 1), state)
-            maps = model.attention_maps(row_of(inputs, 1), state)
-        right = (heads.params.argmax(-1) == action).float().mean().item()
-        return right, mass_near(maps, place).mean(0).max().item()  # of the head that looks best
+        return (heads.params.argmax(-1) == action).float().mean().item()
 
-    right_before, near_before = examine()
+    assert examine() < 0.5
     for _ in range(120):
-        inputs, action, _ = bright_cell_episodes(draw)
+        inputs, action = bright_cell_episodes(draw)
         model.observe(inputs.obs)
         hidden, _ = model.hidden(model.torso(inputs.obs), inputs, model.initial_state(24))
         loss = cross_entropy(model.heads(hidden[-1]).params, action)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    right, near = examine()
-    assert right_before < 0.5
-    assert right > 0.95
-    assert near_before < 0.5
-    assert near > 0.7
+    assert examine() > 0.95

@@ -41,12 +41,12 @@ class Env(gymnasium.Env):
 
 
 @pytest.fixture
-def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def user_module(tmp_path, monkeypatch):
     """Write my_envs.py as a user would; whatever it registers is forgotten afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
     known = dict(gymnasium.registry)
 
-    def write(code: str, entry_point: str = "Env") -> str:
+    def write(code, entry_point="Env"):
         register = f"gymnasium.register('Mine-v0', entry_point={entry_point})\n"
         (tmp_path / "my_envs.py").write_text(MODULE + code + "\n" + register)
         importlib.invalidate_caches()
@@ -82,7 +82,7 @@ def trained(env: str, results: Path) -> Path:
     return run
 
 
-def test_an_environment_of_gymnasium_that_needs_a_package_says_which() -> None:
+def test_an_environment_of_gymnasium_that_needs_a_package_says_which():
     message = refusal("--env=phys2d/CartPole-v1")
     assert re.search(
         "phys2d/CartPole-v1 raised ModuleNotFoundError: No module named 'jax'", message
@@ -98,9 +98,7 @@ def test_an_environment_of_gymnasium_that_needs_a_package_says_which() -> None:
         ("raise SystemExit(3)", "SystemExit: 3", "`raise SystemExit(3)`"),
     ],
 )
-def test_a_module_with_a_bug_is_named_with_error_and_line(
-    user_module, code: str, error: str, line: str
-) -> None:
+def test_a_module_with_a_bug_is_named_with_error_and_line(user_module, code, error, line):
     message = refusal(user_module(code))
     assert "my_envs" in message
     assert "while it was imported" in message
@@ -109,7 +107,7 @@ def test_a_module_with_a_bug_is_named_with_error_and_line(
     assert line in message
 
 
-def test_a_module_that_is_not_there_is_told_apart_from_one_that_lacks_something() -> None:
+def test_a_module_that_is_not_there_is_told_apart_from_one_that_lacks_something():
     assert "there is none of that name" in refusal("--env=no_such_module:Mine-v0")
     assert "there is none of that name" in refusal("--env=tests.no_such_module:Mine-v0")
 
@@ -125,15 +123,13 @@ def test_a_module_that_is_not_there_is_told_apart_from_one_that_lacks_something(
         ("    action_space = None", "takes None, which is not supported"),
     ],
 )
-def test_mistakes_of_the_first_game_are_told_before_anything_is_started(
-    user_module, code: str, message: str
-) -> None:
+def test_mistakes_of_the_first_game_are_told_before_anything_is_started(user_module, code, message):
     assert re.search(message, refusal(user_module(f"class Bad(Env):\n{code}", "Bad")))
 
 
 def test_an_environment_that_knows_no_render_mode_is_refused_only_where_it_is_to_be_shown(
-    user_module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    user_module, tmp_path, monkeypatch
+):
     monkeypatch.setattr(whole_games, "has_display", lambda: False)
     env = user_module("class Blind(Env):\n    def __init__(self): pass", "Blind")
     run = trained(env, tmp_path / "results")
@@ -144,9 +140,7 @@ def test_an_environment_that_knows_no_render_mode_is_refused_only_where_it_is_to
     assert prepare(test).run() == 0
 
 
-def test_a_lie_in_test_mode_is_one_line_and_exit_status_1(
-    user_module, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lie_in_test_mode_is_one_line_and_exit_status_1(user_module, tmp_path, capsys):
     code = """class Late(Env):
     lies = False
     def step(self, action):
@@ -162,7 +156,7 @@ def test_a_lie_in_test_mode_is_one_line_and_exit_status_1(
     assert re.search(r"error: env .*Mine-v0.* game 1, step 5: observation\[0\] is nan", line)
 
 
-def test_a_file_of_torchbeast_is_told_how_to_be_used(tmp_path: Path) -> None:
+def test_a_file_of_torchbeast_is_told_how_to_be_used(tmp_path):
     path = tmp_path / "model.tar"
     torch.save({"model_state_dict": {"w": torch.zeros(2)}, "stats": object()}, path)
     message = refusal("--op_mode=test", f"--load_model_url={path}")
@@ -182,9 +176,7 @@ BRIEFLY = ("--environment_max_steps=2000", "--reproducible=True")
 )
 @pytest.mark.slow
 @pytest.mark.process
-def test_a_thread_of_an_environment_keeps_no_command_from_ending(
-    tmp_path: Path, command: tuple[str, ...]
-) -> None:
+def test_a_thread_of_an_environment_keeps_no_command_from_ending(tmp_path, command):
     (tmp_path / "stays.py").write_text(
         "import threading\nimport gymnasium\n"
         "from gymnasium.envs.classic_control import CartPoleEnv\n"

@@ -78,21 +78,19 @@ def same(a: object, b: object) -> bool:
 
 @settings(max_examples=60)
 @given(tree=trees)
-def test_any_tree_of_plain_types_and_arrays_comes_back_from_disk_as_it_was(
-    tree: object, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_any_tree_of_plain_types_and_arrays_comes_back_from_disk_as_it_was(tree, tmp_path_factory):
     path = tmp_path_factory.mktemp("tree") / "update_000000001.pt"
     write_tree(path, encode({"tree": tree}), verify=True)
     assert same(read_tree(path)["tree"], tree)
 
 
-def test_numpy_scalars_and_ordered_dicts_become_plain_types() -> None:
+def test_numpy_scalars_and_ordered_dicts_become_plain_types():
     encoded = encode(OrderedDict(a=np.float32(1.5), b=np.int64(3), c=np.bool_(True)))
     assert type(encoded) is dict
     assert [type(value) for value in encoded.values()] == [float, int, bool]
 
 
-def test_read_only_memory_is_written_without_a_second_copy_of_it() -> None:
+def test_read_only_memory_is_written_without_a_second_copy_of_it():
     array = np.arange(10)
     array.flags.writeable = False
     encoded = encode([array, b"bytes too"])
@@ -105,20 +103,12 @@ def test_read_only_memory_is_written_without_a_second_copy_of_it() -> None:
     assert bytes(other.tolist()) == b"bytes too"
 
 
-def test_a_view_does_not_drag_its_whole_storage_into_the_file(tmp_path: Path) -> None:
-    big = torch.zeros(1_000_000)
-    path = CheckpointWriter(tmp_path).save(state_at(1, part=big[:10]), updates=1, agent_steps=1)
-    assert path.stat().st_size < 10_000
-
-
 class Colour(enum.IntEnum):
     RED = 1
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, Colour.RED, len, np.array(["text"])])
-def test_anything_but_data_is_refused_by_its_place_in_the_tree(
-    tmp_path: Path, value: object
-) -> None:
+def test_anything_but_data_is_refused_by_its_place_in_the_tree(tmp_path, value):
     with pytest.raises(CheckpointError, match=r"state\['a'\]\[1\]"):
         CheckpointWriter(tmp_path).save({"a": [0, value]}, updates=1, agent_steps=1)
     assert names(tmp_path) == []
@@ -129,8 +119,8 @@ def test_anything_but_data_is_refused_by_its_place_in_the_tree(
 
 @pytest.mark.parametrize("for_ever", [False, True])
 def test_a_write_that_fails_in_the_middle_says_so_in_words_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, for_ever: bool
-) -> None:
+    tmp_path, monkeypatch, for_ever
+):
     """For torch ends its archive whatever happened, and complains of that instead."""
     monkeypatch.setattr(files, "BUFFER_BYTES", 64)
     plan = Plan([])
@@ -150,7 +140,7 @@ def test_a_write_that_fails_in_the_middle_says_so_in_words_and_leaves_nothing(
             assert names(tmp_path, ".*") == [], "a temporary file is left"
 
 
-def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path):
     (tmp_path / f".update_000000002.pt.4711{atomic_file.TEMPORARY_SUFFIX}").write_bytes(b"half")
     CheckpointWriter(tmp_path)
     assert names(tmp_path, ".*") == []
@@ -158,8 +148,8 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path: Path)
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "missing"])
 def test_a_damaged_newest_checkpoint_falls_back_with_a_warning_naming_both(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
-) -> None:
+    tmp_path, caplog, damage
+):
     save_several(tmp_path, [1, 2])
     newest = tmp_path / "update_000000002.pt"
     if damage == "truncated":
@@ -178,7 +168,7 @@ def test_a_damaged_newest_checkpoint_falls_back_with_a_warning_naming_both(
         assert "update_000000001.pt" in caplog.text
 
 
-def test_another_format_version_is_an_error_and_not_damage(tmp_path: Path) -> None:
+def test_another_format_version_is_an_error_and_not_damage(tmp_path):
     save_several(tmp_path, [1])
     torch.save({"format_version": 99, "state": {}}, tmp_path / "update_000000001.pt")
     with pytest.raises(CheckpointError, match="format version 99.*reads version 1"):
@@ -188,7 +178,7 @@ def test_another_format_version_is_an_error_and_not_damage(tmp_path: Path) -> No
 # --- which one is meant ------------------------------------------------------------------------
 
 
-def test_a_url_that_leads_nowhere_says_what_was_expected_and_what_there_is(tmp_path: Path) -> None:
+def test_a_url_that_leads_nowhere_says_what_was_expected_and_what_there_is(tmp_path):
     (tmp_path / "Pong_1" / "checkpoints").mkdir(parents=True)
     with pytest.raises(CheckpointError, match=r"does not exist. Expected a run folder.*Pong_1"):
         resolve(tmp_path / "Pnog_1")
@@ -196,29 +186,11 @@ def test_a_url_that_leads_nowhere_says_what_was_expected_and_what_there_is(tmp_p
         resolve(tmp_path / "Pong_1")
 
 
-def test_a_folder_of_runs_or_of_models_is_told_from_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("results/Pong_1/checkpoints", "models/pong", "models/seaquest"):
-        Path(name).mkdir(parents=True)
-    for name in ("pong", "seaquest"):
-        Path("models", name, "model.safetensors").touch()
-    with pytest.raises(CheckpointError, match=r"holds several agents: give one of results/Pong_1"):
-        resolve("results")
-    Path("results/claim/001_queue_seed1/Pong_2/checkpoints").mkdir(parents=True)
-    with pytest.raises(CheckpointError, match="give one of results/claim/001_queue_seed1/Pong_2"):
-        resolve("results/claim")  # a sequence
-    for missing in ("models/pnog", "results/Pnog_1"):
-        with pytest.raises(CheckpointError, match=r"does not exist.* There are: .*models/seaquest"):
-            resolve(missing)
-
-
 # --- retention ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keep_last", [1, 2, 5])
-def test_the_last_k_are_kept_and_their_replay_with_them(tmp_path: Path, keep_last: int) -> None:
+def test_the_last_k_are_kept_and_their_replay_with_them(tmp_path, keep_last):
     writer = CheckpointWriter(tmp_path, keep_last=keep_last)
     for n in range(1, 5):
         writer.save(state_at(n), updates=n, agent_steps=n, replay=replay_with(n=np.array([n])))
@@ -227,7 +199,7 @@ def test_the_last_k_are_kept_and_their_replay_with_them(tmp_path: Path, keep_las
     assert names(tmp_path, "*.replay") == [f"{stem}.replay" for stem in kept]
 
 
-def test_milestones_are_left_once_per_interval_and_never_dropped(tmp_path: Path) -> None:
+def test_milestones_are_left_once_per_interval_and_never_dropped(tmp_path):
     writer = save_several(tmp_path, [], keep_last=1, milestone_steps=1000, start_steps=1000)
     for steps in (1400, 1900, 2100, 2900, 5000, 5001):
         writer.save(state_at(steps), updates=steps, agent_steps=steps)
@@ -235,26 +207,11 @@ def test_milestones_are_left_once_per_interval_and_never_dropped(tmp_path: Path)
     assert load(tmp_path / "step_000000002100.pt").state["updates"] == 2100
 
 
-def test_replay_contents_come_back_and_absence_is_none(tmp_path: Path) -> None:
-    writer = CheckpointWriter(tmp_path)
-    records = np.arange(100, dtype=np.uint8).reshape(4, 25)
-    with_replay = writer.save(
-        state_at(1), updates=1, agent_steps=1, replay=replay_with(records=records)
-    )
-    without = writer.save(state_at(2), updates=2, agent_steps=2)
-    replay = load(with_replay).load_replay()
-    assert replay is not None
-    assert np.array_equal(replay["records"], records)
-    assert load(without).load_replay() is None
-
-
-def test_damaged_replay_is_an_error_and_removed_replay_is_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_replay_contents_come_back_and_damage_is_an_error_and_absence_a_warning(tmp_path, caplog):
     records = np.arange(100, dtype=np.uint8)
-    path = CheckpointWriter(tmp_path).save(
-        state_at(1), updates=1, agent_steps=1, replay=replay_with(records=records)
-    )
+    replay = replay_with(records=records)
+    path = CheckpointWriter(tmp_path).save(state_at(1), updates=1, agent_steps=1, replay=replay)
+    assert np.array_equal((load(path).load_replay() or {})["records"], records)
     replay_path = path.with_suffix(".replay")
     flip_a_byte(replay_path, records.tobytes())
     with pytest.raises(CheckpointError, match="--load_replay=False"):
@@ -267,7 +224,7 @@ def test_damaged_replay_is_an_error_and_removed_replay_is_a_warning(
 # --- does it fit -------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_of_another_shape_lists_every_difference(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_shape_lists_every_difference(tmp_path):
     save_several(tmp_path, [1])
     checkpoint = load(tmp_path)
     checkpoint.check_spec(SPEC)

@@ -8,7 +8,7 @@ import pickle
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,9 +32,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
 @pytest.mark.parametrize("where", ["first", "last", "optimiser", "float"])
-def test_weights_that_are_not_finite_are_refused_and_nothing_changes(
-    tmp_path: Path, bad: float, where: str
-) -> None:
+def test_weights_that_are_not_finite_are_refused_and_nothing_changes(tmp_path, bad, where):
     writer = save_several(tmp_path, [1])
     writer.save_best(state_at(1), score=1.0)
     before = contents(tmp_path)
@@ -67,8 +65,8 @@ def test_weights_that_are_not_finite_are_refused_and_nothing_changes(
 
 
 def test_a_checkpoint_that_is_not_finite_is_passed_over_with_the_reason(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, caplog, monkeypatch
+):
     save_several(tmp_path, [1])
     with monkeypatch.context() as patch:  # as versions without the check have written it
         patch.setattr("ritornello.agent.stored.checkpoint._refuse_not_finite", lambda *_: None)
@@ -89,7 +87,7 @@ def test_a_checkpoint_that_is_not_finite_is_passed_over_with_the_reason(
 # --- which one is next ---------------------------------------------------------------------------
 
 
-def test_a_clock_that_was_set_back_decides_nothing(tmp_path: Path) -> None:
+def test_a_clock_that_was_set_back_decides_nothing(tmp_path):
     writer = save_several(tmp_path, [150, 157], keep_last=3)
     for path in tmp_path.glob("*.pt"):
         os.utime(path, (9e9, 9e9))
@@ -104,12 +102,10 @@ def test_a_clock_that_was_set_back_decides_nothing(tmp_path: Path) -> None:
 # --- what must not be written over ---------------------------------------------------------------
 
 
-def test_an_update_is_saved_once_and_its_files_are_not_written_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_update_is_saved_once_and_its_files_are_not_written_over(tmp_path, monkeypatch):
     writer = CheckpointWriter(tmp_path)
 
-    def save(n: int, mark: int) -> None:
+    def save(n, mark):
         writer.save(state_at(n), updates=n, agent_steps=n, replay=replay_with(mark=mark))
 
     save(1, 10)
@@ -117,7 +113,7 @@ def test_an_update_is_saved_once_and_its_files_are_not_written_over(
     assert (load(tmp_path).load_replay() or {})["mark"] == 10
     write = checkpoint_file.write_tree
 
-    def write_replay_only(path: Path, tree: Any, **options: bool) -> None:
+    def write_replay_only(path, tree, **options):
         if path.suffix == ".pt":
             raise CheckpointError("the disk is gone")
         write(path, tree, **options)
@@ -135,13 +131,13 @@ def test_an_update_is_saved_once_and_its_files_are_not_written_over(
 
 
 def test_a_file_that_reads_back_otherwise_than_it_was_written_does_not_take_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     writer = save_several(tmp_path, [1])
     before = contents(tmp_path)
     save = torch.save
 
-    def save_and_lose_a_bit(data: object, file: BinaryIO) -> None:
+    def save_and_lose_a_bit(data, file):
         save(data, file)
         file.seek(-1000, os.SEEK_END)
         byte = file.read(1) if file.readable() else b"\xff"
@@ -177,11 +173,11 @@ def refused(path: Path, reason: str) -> None:
         load(path)
 
 
-def test_a_tensor_that_claims_more_numbers_than_it_stores_is_refused(tmp_path: Path) -> None:
+def test_a_tensor_that_claims_more_numbers_than_it_stores_is_refused(tmp_path):
     path = saved(tmp_path)
     huge = b"\x8a\x06\x00\x00\x00\x00\x00\x01\x85"  # (2**40,)
 
-    def expand(data: bytes) -> bytes:
+    def expand(data):
         assert b"K\n\x85" in data
         return data.replace(b"K\n\x85", huge).replace(b"K\x01\x85", b"K\x00\x85")
 
@@ -189,13 +185,13 @@ def test_a_tensor_that_claims_more_numbers_than_it_stores_is_refused(tmp_path: P
     refused(path, "does not hold just its own numbers")
 
 
-def test_compressed_entries_are_refused_before_they_are_expanded(tmp_path: Path) -> None:
+def test_compressed_entries_are_refused_before_they_are_expanded(tmp_path):
     path = saved(tmp_path)
     rewritten(path, lambda data: data, zipfile.ZIP_DEFLATED)
     refused(path, "would expand")
 
 
-def test_a_tree_that_contains_itself_many_times_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_tree_that_contains_itself_many_times_is_refused_at_once(tmp_path):
     path = saved(tmp_path)
     tree: list[Any] = []
     for _ in range(60):
@@ -220,7 +216,7 @@ def test_a_tree_that_contains_itself_many_times_is_refused_at_once(tmp_path: Pat
         [1, 2], 5, {"a": 1j},
     ],
 )  # fmt: skip
-def test_what_the_writer_would_not_have_written_is_refused(tmp_path: Path, tree: Any) -> None:
+def test_what_the_writer_would_not_have_written_is_refused(tmp_path, tree):
     path = tmp_path / "update_000000001.pt"
     torch.save({"format_version": 1, "state": tree}, path)
     refused(path, "damaged or not a checkpoint of ours")
@@ -235,9 +231,7 @@ class Evil:
 
 
 @pytest.mark.parametrize("kind", ["archive", "legacy", "raw pickle", "state", "replay"])
-def test_a_payload_does_not_run_and_the_message_is_one_plain_line(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_payload_does_not_run_and_the_message_is_one_plain_line(tmp_path, kind):
     path = CheckpointWriter(tmp_path).save(
         state_at(1), updates=1, agent_steps=1, replay=replay_with(a=1)
     )

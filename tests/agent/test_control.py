@@ -116,11 +116,11 @@ class Steered:
 
 
 @pytest.fixture
-def steered(tmp_path: Path) -> Steered:
+def steered(tmp_path):
     return Steered(tmp_path)
 
 
-def test_each_command_does_what_it_says_and_is_answered_once(steered: Steered) -> None:
+def test_each_command_does_what_it_says_and_is_answered_once(steered):
     control = steered.control
     assert steered.tell("pause") == "done"
     assert control.is_paused
@@ -147,9 +147,7 @@ def test_each_command_does_what_it_says_and_is_answered_once(steered: Steered) -
 
 
 @pytest.mark.parametrize("content", HOSTILE)
-def test_what_is_no_command_changes_nothing_and_is_removed(
-    steered: Steered, content: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_no_command_changes_nothing_and_is_removed(steered, content, caplog):
     steered.put(content)
     with caplog.at_level(logging.WARNING):
         steered.look()
@@ -173,7 +171,7 @@ json_values = st.recursive(
 
 
 @given(st.binary(max_size=300) | json_values.map(lambda value: json.dumps(value).encode()))
-def test_any_content_is_a_command_within_bounds_or_refused(content: bytes) -> None:
+def test_any_content_is_a_command_within_bounds_or_refused(content):
     try:
         command = read_command(ID, content)
     except ConfigError:
@@ -184,7 +182,7 @@ def test_any_content_is_a_command_within_bounds_or_refused(content: bytes) -> No
         assert SETTINGS[name].low <= value <= SETTINGS[name].high
 
 
-def test_a_file_of_another_name_is_nobodys_business(steered: Steered) -> None:
+def test_a_file_of_another_name_is_nobodys_business(steered):
     before = steered.state()
     for name in OTHER_NAMES:
         steered.put(b'{"command": "stop"}', name)
@@ -193,7 +191,7 @@ def test_a_file_of_another_name_is_nobodys_business(steered: Steered) -> None:
     assert steered.state() == before
 
 
-def test_links_pipes_and_folders_are_refused(steered: Steered, tmp_path: Path) -> None:
+def test_links_pipes_and_folders_are_refused(steered, tmp_path):
     control = steered.folder / "control"
     elsewhere = tmp_path / "elsewhere.json"
     elsewhere.write_text('{"command": "stop"}', encoding="utf-8")
@@ -207,7 +205,7 @@ def test_links_pipes_and_folders_are_refused(steered: Steered, tmp_path: Path) -
     assert elsewhere.read_text(encoding="utf-8") == '{"command": "stop"}'
 
 
-def test_a_control_folder_that_is_a_link_is_left_alone(tmp_path: Path) -> None:
+def test_a_control_folder_that_is_a_link_is_left_alone(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run").mkdir()
     (tmp_path / "run/control").symlink_to(tmp_path / "elsewhere")
@@ -220,7 +218,7 @@ def test_a_control_folder_that_is_a_link_is_left_alone(tmp_path: Path) -> None:
         write_command(tmp_path / "run", "stop")
 
 
-def test_what_was_meant_for_an_earlier_session_is_refused(tmp_path: Path) -> None:
+def test_what_was_meant_for_an_earlier_session_is_refused(tmp_path):
     write_command(tmp_path, "stop")
     steered = Steered(tmp_path)
     steered.look()
@@ -228,7 +226,7 @@ def test_what_was_meant_for_an_earlier_session_is_refused(tmp_path: Path) -> Non
     assert not list((tmp_path / "control").iterdir())
 
 
-def test_a_run_refuses_what_it_cannot_do(tmp_path: Path) -> None:
+def test_a_run_refuses_what_it_cannot_do(tmp_path):
     steered = Steered(tmp_path, reproducible=True)
     assert steered.state()["commands"] == []
     for name in COMMANDS:
@@ -237,7 +235,7 @@ def test_a_run_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     assert (steered.control.is_paused, steered.control.stop_asked) == (False, False)
     assert steered.control.state_dict() == {}
 
-    def full() -> str:
+    def full():
         raise CheckpointError("the disk is full")
 
     other = Steered(tmp_path, save=full, share=None)
@@ -245,9 +243,7 @@ def test_a_run_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     assert other.tell("set", {"replay_share": 0.5}) == "refused", "it cannot be changed in this run"
 
 
-def test_changed_settings_go_on_after_a_resume_and_are_taken_back_by_their_own_value(
-    tmp_path: Path,
-) -> None:
+def test_changed_settings_go_on_after_a_resume_and_are_taken_back_by_their_own_value(tmp_path):
     before = Steered(tmp_path)
     assert before.control.state_dict() == {}
     assert before.state()["settings"] == dict(zip(SETTINGS, (1.0, 1.0, 0.5), strict=True))
@@ -265,19 +261,15 @@ def test_changed_settings_go_on_after_a_resume_and_are_taken_back_by_their_own_v
 
 
 @given(json_values)
-def test_no_saved_settings_of_any_kind_do_harm(
-    tmp_path_factory: pytest.TempPathFactory, saved: Any
-) -> None:
+def test_no_saved_settings_of_any_kind_do_harm(tmp_path_factory, saved):
     for state in (saved, {"settings": saved}, {"settings": {"lr_factor": saved}}):
         steered = Steered(tmp_path_factory.mktemp("run"), saved=state)
         for name, value in steered.set.items():
             assert SETTINGS[name].low <= value <= SETTINGS[name].high
 
 
-def test_a_file_that_cannot_be_taken_away_is_answered_once(
-    steered: Steered, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
+def test_a_file_that_cannot_be_taken_away_is_answered_once(steered, monkeypatch):
+    def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("ritornello.core.files.Disk.unlink", refuse)

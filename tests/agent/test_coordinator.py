@@ -160,37 +160,30 @@ def test_the_sentence_of_a_learner_that_fails_reaches_the_others():
     assert str(error) == "learner 1 failed: RuntimeError: out of luck"
 
 
-def test_a_learner_that_vanishes_is_named():
-    def work(coordinator):
-        coordinator.begin(make_learner(), KIND)
-        if rank_of(coordinator) == 1:
-            coordinator._group.leave()
-            return None
-        return coordinator.synchronise([], True, nothing)
-
-    first, _, third = together(work, size=3)
-    for error in (first, third):
-        assert isinstance(error, LearnerLost)
-        assert error.ranks == (1,)
-        assert str(error).startswith("learner 1 ended without a word")
-
-
-def test_a_learner_that_does_not_answer_is_named():
+@pytest.mark.parametrize(
+    ("vanishes", "said"),
+    [(True, "learner 1 ended without a word"), (False, "learner 1 did not answer for ")],
+)
+def test_a_learner_that_vanishes_or_does_not_answer_is_named(vanishes, said):
     over = threading.Event()
 
     def work(coordinator):
         coordinator.begin(make_learner(), KIND)
         if rank_of(coordinator) == 1:
-            assert over.wait(HANGS_S)
+            if vanishes:
+                coordinator._group.leave()
+            else:
+                assert over.wait(HANGS_S)
             return None
         try:
             return coordinator.synchronise([], True, nothing)
         finally:
             over.set()
 
-    error, _ = together(work, timeout_s=0.5)
-    assert str(error).startswith("learner 1 did not answer for ")
+    error, *_ = together(work, timeout_s=HANGS_S if vanishes else 0.5)
+    assert isinstance(error, LearnerLost)
     assert error.ranks == (1,)
+    assert str(error).startswith(said)
 
 
 def test_a_store_that_nobody_serves_is_one_sentence():

@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import distributions as torchs
 
 from ritornello.agent.distributions import MAX_LOG_RATIO, Categorical, DiagGaussian, distribution_of
 from ritornello.core.errors import ConfigError
@@ -63,27 +62,6 @@ def test_every_formula_equals_its_plain_loops(case):
     assert pi.log_prob(stored).item() == pytest.approx(loops.log_prob(parts, action), abs=1e-9)
     assert pi.entropy().item() == pytest.approx(loops.entropy(parts), abs=1e-9)
     assert pi.kl(mu).item() == pytest.approx(loops.kl(parts, others_parts), abs=1e-9)
-
-
-def test_they_equal_those_of_torch():
-    draw = torch.Generator().manual_seed(1)
-    params, others = (torch.randn(5, 4, 6, generator=draw) for _ in range(2))
-    action = torch.randn(5, 4, 3, generator=draw)
-    for ours, params_of in (
-        (DiagGaussian(3), lambda p: torchs.Normal(p[..., :3], p[..., 3:].exp())),
-        (Categorical(6), lambda p: torchs.Categorical(logits=p)),
-    ):
-        is_normal = isinstance(ours, DiagGaussian)
-        done = action if is_normal else torch.randint(0, 6, (5, 4), generator=draw)
-
-        def added(terms, is_normal=is_normal):
-            return terms.sum(-1) if is_normal else terms
-
-        pi, mu = ours.policy(params), ours.policy(others)
-        p, q = params_of(params), params_of(others)
-        torch.testing.assert_close(pi.log_prob(done), added(p.log_prob(done)))
-        torch.testing.assert_close(pi.entropy(), added(p.entropy()))
-        torch.testing.assert_close(pi.kl(mu), added(torchs.kl_divergence(p, q)))
 
 
 @EVERY

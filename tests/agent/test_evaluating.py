@@ -1,7 +1,5 @@
 """Evaluation during training: the games, the run in one thread, and the process that follows."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
@@ -397,7 +395,9 @@ def test_the_last_one_that_is_due_is_played_to_its_end(follow, caplog):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("trouble", ["is slow", "dies", "hangs"])
+@pytest.mark.parametrize(
+    "trouble", ["is slow", *(pytest.param(t, marks=pytest.mark.slow) for t in ("dies", "hangs"))]
+)
 def test_the_last_one_is_not_waited_for_in_vain(follow, trouble):
     followed = follow(worker_timeout=1.0)
     followed.trouble(trouble)

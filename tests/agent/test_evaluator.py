@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from ritornello.agent.acting.actor import Observation
-from ritornello.agent.assembly import Blueprint
 from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
 from ritornello.agent.testing import evaluator, whole_games
 from ritornello.agent.testing.evaluator import UnfinishedError, evaluate, evaluate_all
@@ -21,23 +20,16 @@ from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import ConfigError
 from ritornello.wrappers.vector import StepResult
 from tests.agent import pictures
-from tests.agent.runs import COUNTING, make_blueprint
+from tests.agent.runs import COUNTING, make_blueprint, saved_state, silent
 
 OWING = "tests.fakes:tests/Owing-v0"  # as COUNTING, with rewards below zero
 BREAKOUT = "BreakoutNoFrameskip-v4"
 
 
-def silent(line: str) -> None:
-    pass
-
-
-def state_of(blueprint: Blueprint, steps: int = 1, updates: int = 1) -> dict:
-    return {
-        "flags": blueprint.flags.to_json(),
-        "env_spec": blueprint.env_spec.to_dict(),
-        "learner": {"model": blueprint.learner().model.state_dict()},
-        "tally": {"agent_steps": steps, "updates": updates},
-    }
+def agent(tmp_path, env=COUNTING, **flags):
+    """A blueprint, and the checkpoint of its first weights."""
+    blueprint = make_blueprint(env, **flags)
+    return blueprint, Checkpoint(tmp_path / "some.pt", saved_state(blueprint))
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -60,13 +52,12 @@ class Recorder(Player):
         return step
 
 
-def test_each_game_of_an_agent_is_played_and_reported_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_game_of_an_agent_is_played_and_reported_by_itself(tmp_path, monkeypatch):
     Recorder.seen = []
     monkeypatch.setattr(whole_games, "Player", Recorder)
-    blueprint = make_blueprint(f"{COUNTING},{OWING}", test_episode_count=3, use_lstm=True)
-    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    blueprint, checkpoint = agent(
+        tmp_path, f"{COUNTING},{OWING}", test_episode_count=3, use_lstm=True
+    )
     lines: list[str] = []
     counting, owing = evaluate(blueprint, checkpoint, tmp_path, show=lines.append)
     assert (counting.env, owing.env) == (COUNTING, OWING)
@@ -91,7 +82,7 @@ def test_each_game_of_an_agent_is_played_and_reported_by_itself(
             assert (seen.last_action == did).all()
 
 
-def test_no_test_overwrites_the_report_of_another(tmp_path: Path) -> None:
+def test_no_test_overwrites_the_report_of_another(tmp_path):
     for flags, env in (
         ({}, COUNTING),
         ({"greedy": True}, COUNTING),
@@ -99,7 +90,7 @@ def test_no_test_overwrites_the_report_of_another(tmp_path: Path) -> None:
         ({"greedy": True}, f"{COUNTING},{OWING}"),
     ):
         blueprint = make_blueprint(f"{COUNTING},{OWING}", test_episode_count=2, **flags)
-        checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+        checkpoint = Checkpoint(tmp_path / "some.pt", saved_state(blueprint))
         evaluate(blueprint, checkpoint, tmp_path, envs=env.split(","), show=silent)
     reports = [json.loads(path.read_text()) for path in tmp_path.glob("test_some_*.json")]
     assert sorted((report["env"], report["policy"]) for report in reports) == [
@@ -111,24 +102,16 @@ def test_no_test_overwrites_the_report_of_another(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("test_some_*.csv"))) == 4
 
 
-def test_a_game_that_was_not_trained_is_played_with_the_agents_own_actions(tmp_path: Path) -> None:
+def test_a_game_that_was_not_trained_is_played_with_the_agents_own_actions(tmp_path):
     pong = make_blueprint("PongNoFrameskip-v4", test_episode_count=1, max_episode_frames=40)
-    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(pong))
+    checkpoint = Checkpoint(tmp_path / "some.pt", saved_state(pong))
     (report,) = evaluate(pong, checkpoint, tmp_path, envs=[BREAKOUT], show=silent)
     assert (report.env, report.episodes) == (BREAKOUT, 1)
 
 
-@pytest.fixture
-def no_display(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_film_that_cannot_be_written_costs_no_games(tmp_path, monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-
-
-@pytest.mark.parametrize("env", pictures.IDS)
-def test_a_film_that_cannot_be_written_costs_no_games(
-    tmp_path: Path, no_display: None, env: str
-) -> None:
-    blueprint = make_blueprint(env, test_episode_count=3, render=True)
-    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    blueprint, checkpoint = agent(tmp_path, pictures.RGBA, test_episode_count=3, render=True)
     lines: list[str] = []
     (report,) = evaluate(blueprint, checkpoint, tmp_path, show=lines.append)
     assert report.episodes == 3
@@ -156,11 +139,10 @@ def stopped_after(monkeypatch: pytest.MonkeyPatch, count: int, error: BaseExcept
 
 @pytest.mark.parametrize("does_all", [False, True])
 def test_a_folder_that_cannot_be_written_to_is_refused_before_the_first_game(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does_all: bool
-) -> None:
+    tmp_path, monkeypatch, does_all
+):
     monkeypatch.setattr(evaluator, "play_games", None)
-    blueprint = make_blueprint(test_episode_count=3)
-    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    blueprint, checkpoint = agent(tmp_path, test_episode_count=3)
     (tmp_path / "file").write_text("in the way")
     test = evaluate_all if does_all else evaluate
     for where in (tmp_path / "file" / "below", Path("/proc/fl/cp")):
@@ -168,11 +150,10 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_first_game(
             test(blueprint, checkpoint, where, show=silent)
 
 
-def test_who_reads_no_more_loses_no_game(tmp_path: Path) -> None:
-    blueprint = make_blueprint(test_episode_count=5)
-    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+def test_who_reads_no_more_loses_no_game(tmp_path):
+    blueprint, checkpoint = agent(tmp_path, test_episode_count=5)
 
-    def leave(line: str) -> None:
+    def leave(line):
         raise BrokenPipeError
 
     (report,) = evaluate(blueprint, checkpoint, tmp_path, show=leave)
@@ -182,10 +163,9 @@ def test_who_reads_no_more_loses_no_game(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_test_says_of_how_many_games_it_is_and_replaces_no_whole_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    blueprint = make_blueprint(test_episode_count=4)
-    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    tmp_path, monkeypatch
+):
+    blueprint, checkpoint = agent(tmp_path, test_episode_count=4)
     evaluate(blueprint, checkpoint, tmp_path, show=silent)
     (whole,) = tmp_path.glob("test_some_*.json")
     before = (whole.read_text(), whole.with_suffix(".csv").read_text())
@@ -201,12 +181,9 @@ def test_an_interrupted_test_says_of_how_many_games_it_is_and_replaces_no_whole_
     assert len(read_rows(part.with_name(f"{part.name}.csv"))) == 2
 
 
-def test_games_that_were_over_when_something_fails_are_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_games_that_were_over_when_something_fails_are_written(tmp_path, monkeypatch):
     stopped_after(monkeypatch, 2, OSError(errno.EMFILE, "Too many open files"))
-    blueprint = make_blueprint(test_episode_count=5)
-    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+    blueprint, checkpoint = agent(tmp_path, test_episode_count=5)
     with pytest.raises(UnfinishedError, match="Too many open files"):
         evaluate(blueprint, checkpoint, tmp_path, show=silent)
     (written,) = tmp_path.glob("test_some_*.csv")
@@ -216,9 +193,8 @@ def test_games_that_were_over_when_something_fails_are_written(
 # --- lives -------------------------------------------------------------------------------------
 
 
-def test_games_are_whole_and_their_lives_add_up(tmp_path: Path) -> None:
-    blueprint = make_blueprint(BREAKOUT, test_episode_count=2)
-    checkpoint = Checkpoint(tmp_path / "some.pt", state_of(blueprint))
+def test_games_are_whole_and_their_lives_add_up(tmp_path):
+    blueprint, checkpoint = agent(tmp_path, BREAKOUT, test_episode_count=2)
     games: list[Game] = []
     model = evaluator._acting_model(blueprint, checkpoint)
     whole_games.play_games(blueprint, model, BREAKOUT, 2, games, games.append, silent)
@@ -230,10 +206,10 @@ def test_games_are_whole_and_their_lives_add_up(tmp_path: Path) -> None:
     assert games[0].fingerprint != games[1].fingerprint
 
 
-def test_a_game_is_cut_at_each_lost_life_and_at_its_end_however_it_ends() -> None:
+def test_a_game_is_cut_at_each_lost_life_and_at_its_end_however_it_ends():
     lives = Lives(2)
 
-    def step(rewards: list[float], lost: list[bool], first: list[bool], *over: int) -> None:
+    def step(rewards, lost, first, *over):
         episodes = [EpisodeEnd(index, 0.0, 0, 0) for index in over]
         nothing = np.zeros((2, 1))
         lives.add(StepResult(nothing, np.array(rewards), np.array(lost), np.array(first), episodes))
@@ -253,7 +229,7 @@ def test_a_game_is_cut_at_each_lost_life_and_at_its_end_however_it_ends() -> Non
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> tuple[Blueprint, Path]:
+def run(tmp_path):
     """A run folder with milestones at 100 and 200 agent steps and a last checkpoint at 250."""
     blueprint = make_blueprint(
         f"{COUNTING},{OWING}", test_episode_count=3, test_all_checkpoints=True
@@ -261,17 +237,15 @@ def run(tmp_path: Path) -> tuple[Blueprint, Path]:
     folder = tmp_path / "run" / "checkpoints"
     writer = CheckpointWriter(folder, keep_last=2, milestone_steps=100)
     for updates, steps in ((5, 50), (10, 100), (20, 200), (25, 250)):
-        state = {**state_of(blueprint, steps, updates), "seed": steps}
+        state = {**saved_state(blueprint, agent_steps=steps, updates=updates), "seed": steps}
         for tensor in state["learner"]["model"].values():
             tensor.mul_(1 + updates) if tensor.is_floating_point() else None
         writer.save(state, updates=updates, agent_steps=steps)
-    writer.save_best(state_of(blueprint, 200, 20), score=1.0)
+    writer.save_best(saved_state(blueprint, agent_steps=200, updates=20), score=1.0)
     return blueprint, tmp_path / "run"
 
 
-def test_every_checkpoint_is_played_once_in_every_game_oldest_first(
-    run: tuple[Blueprint, Path],
-) -> None:
+def test_every_checkpoint_is_played_once_in_every_game_oldest_first(run):
     blueprint, folder = run
     evaluate_all(blueprint, load(folder), folder, show=silent)
     rows = read_rows(folder / "scores.csv")
@@ -287,13 +261,11 @@ def test_every_checkpoint_is_played_once_in_every_game_oldest_first(
     )
 
 
-def test_an_interrupted_table_is_finished_as_if_nothing_had_happened(
-    run: tuple[Blueprint, Path], tmp_path: Path
-) -> None:
+def test_an_interrupted_table_is_finished_as_if_nothing_had_happened(run, tmp_path):
     blueprint, folder = run
     evaluate_all(blueprint, load(folder), tmp_path / "whole", show=silent)
 
-    def interrupt(line: str) -> None:
+    def interrupt(line):
         if line.startswith("3/6"):
             raise KeyboardInterrupt
 
@@ -309,13 +281,13 @@ def test_an_interrupted_table_is_finished_as_if_nothing_had_happened(
         assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
 
 
-def test_a_checkpoint_of_another_network_is_left_out_by_name_and_once(
-    run: tuple[Blueprint, Path],
-) -> None:
+def test_a_checkpoint_of_another_network_is_left_out_by_name_and_once(run):
     blueprint, folder = run
     checkpoint = load(folder)
-    narrow = state_of(make_blueprint(f"{COUNTING},{OWING}", feature_out_layer_size=8), 120)
-    other_actions = state_of(blueprint, 140)
+    narrow = saved_state(
+        make_blueprint(f"{COUNTING},{OWING}", feature_out_layer_size=8), agent_steps=120
+    )
+    other_actions = saved_state(blueprint, agent_steps=140)
     other_actions["env_spec"]["action_meanings"] = ["LEFT", "RIGHT", "UP"]
     writer = CheckpointWriter(folder / "checkpoints", keep_last=9, milestone_steps=1)
     for steps, state in ((120, narrow), (140, other_actions)):

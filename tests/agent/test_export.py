@@ -17,31 +17,26 @@ from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.evaluator import evaluate
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError
-from tests.agent.runs import make_blueprint
+from tests.agent.runs import make_blueprint, saved_state, silent
 
 RETURNS = [1.0, 2.0, 6.0]
 UPDATES, STEPS = 7, 140
 
 
 @pytest.fixture
-def blueprint() -> Blueprint:
+def blueprint():
     return make_blueprint(test_episode_count=4)
 
 
 @pytest.fixture
-def run(tmp_path: Path, blueprint: Blueprint) -> Path:
+def run(tmp_path, blueprint):
     """A run folder with one checkpoint, as the trainer leaves it."""
     folder = RunFolder.create(tmp_path / "results", "Counting")
     tally = Tally(action_repeat=1, window=2)
     tally.agent_steps, tally.updates = STEPS, UPDATES
     for value in RETURNS:
         tally.book_game(EpisodeEnd(0, value, 5, 5))
-    state = {
-        "flags": blueprint.flags.to_json(),
-        "env_spec": blueprint.env_spec.to_dict(),
-        "learner": blueprint.learner().state_dict(),
-        "tally": tally.state_dict(),
-    }
+    state = saved_state(blueprint, tally=tally.state_dict())
     CheckpointWriter(folder.checkpoints).save(state, updates=UPDATES, agent_steps=STEPS)
     folder.write_run_info(["main.py"])
     return folder.path
@@ -52,11 +47,7 @@ def fingerprints(folder: Path) -> list[str]:
         return [row["fingerprint"] for row in csv.DictReader(file)]
 
 
-def silent(line: str) -> None:
-    """Show nothing."""
-
-
-def test_the_facts_are_those_of_the_run(run: Path, tmp_path: Path) -> None:
+def test_the_facts_are_those_of_the_run(run, tmp_path):
     facts = export(str(run), tmp_path / "models" / "counting")
     written = json.loads((tmp_path / "models" / "counting" / "model.json").read_text("utf-8"))
     assert written.items() >= json.loads(json.dumps(facts)).items()
@@ -72,9 +63,7 @@ def test_the_facts_are_those_of_the_run(run: Path, tmp_path: Path) -> None:
     assert str(tmp_path) not in json.dumps(written), "a path of this machine"
 
 
-def test_the_exported_agent_plays_the_very_games_of_the_checkpoint(
-    run: Path, tmp_path: Path, blueprint: Blueprint
-) -> None:
+def test_the_exported_agent_plays_the_very_games_of_the_checkpoint(run, tmp_path, blueprint):
     model = tmp_path / "counting"
     export(str(run), model)
     evaluate(blueprint, load(run), tmp_path / "a", show=silent)
@@ -94,9 +83,7 @@ def report_of(run: Path, blueprint: Blueprint) -> tuple[Path, dict[str, Any]]:
     return file, json.loads(file.read_text("utf-8"))
 
 
-def test_a_score_is_shipped_if_these_very_weights_were_tested(
-    run: Path, tmp_path: Path, blueprint: Blueprint
-) -> None:
+def test_a_score_is_shipped_if_these_very_weights_were_tested(run, tmp_path, blueprint):
     report_file, report = report_of(run, blueprint)
     test = export(str(run), tmp_path / "counting")["test"]
     assert test["episodes"] == 4
@@ -114,9 +101,7 @@ def test_a_score_is_shipped_if_these_very_weights_were_tested(
     assert export(str(run), tmp_path / "counting")["test"] is None
 
 
-def test_a_mistake_is_one_message_and_status_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_message_and_status_2(tmp_path, capsys):
     with pytest.raises(CheckpointError):
         export(str(tmp_path / "nowhere"), tmp_path / "counting")
     with pytest.raises(SystemExit) as exit_:
@@ -135,9 +120,7 @@ def test_a_mistake_is_one_message_and_status_2(
         {"episodes": None}, {"games": 5}, {"returns": []},
     ],
 )  # fmt: skip
-def test_a_damaged_report_is_no_test(
-    run: Path, tmp_path: Path, blueprint: Blueprint, change: dict[str, Any]
-) -> None:
+def test_a_damaged_report_is_no_test(run, tmp_path, blueprint, change):
     path, report = report_of(run, blueprint)
     path.write_text(json.dumps({**report, **change}))
     lines: list[str] = []

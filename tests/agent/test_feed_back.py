@@ -2,7 +2,6 @@
 
 import json
 import time
-from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -16,11 +15,7 @@ from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.agent.run.experience import Experience
 from ritornello.agent.run.threaded import Threaded
-from ritornello.agent.run.trainer import Trainer
-from ritornello.agent.stored.checkpoint import load
-from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.errors import ConfigError
-from ritornello.metrics.sinks import JsonLinesSink
 from ritornello.transport.weights import WeightBoard
 from tests.agent.builders import heads_of, make_batch, make_small_model
 from tests.agent.learners import make_learner
@@ -161,12 +156,6 @@ def test_what_was_learned_goes_back_by_unroll_with_its_id():
     assert not outcome.learned[1, 2]
 
 
-def test_replay_that_does_not_care_is_not_told():
-    replay = Recorder(False)
-    Experience(None, replay, None).feed_back(make_batch(), None)
-    assert replay.calls == []
-
-
 def test_an_algorithm_without_errors_cannot_serve_replay_by_errors():
     assert Loss(torch.tensor(0.0), {}).errors is None
     with pytest.raises(ConfigError, match="the algorithm reports none"):
@@ -175,17 +164,6 @@ def test_an_algorithm_without_errors_cannot_serve_replay_by_errors():
 
 def blueprint_with_priorities(**flags):
     return make_blueprint(replay_parameters=json.dumps(BUFFERS), batch_size=4, **flags)
-
-
-def test_a_training_fills_the_buffer_with_priorities_and_saves_them(tmp_path):
-    folder = RunFolder.create(tmp_path, "Test-v0")
-    blueprint = blueprint_with_priorities(reproducible=True, environment_max_steps=400)
-    with closing(JsonLinesSink(folder.metrics_file)) as sink:
-        Trainer(blueprint, folder, sink, None).run()
-    _, buffer = load(folder.path).load_replay()["contents"]["buffers"]
-    assert len(buffer["priorities"]) == len(buffer["ids"]) == 20
-    assert len(set(buffer["priorities"])) > 10
-    assert buffer["highest_priority"] >= max(p for p in buffer["priorities"] if p != 1.0)
 
 
 def test_with_threads_what_was_learned_comes_back_while_others_insert_and_draw():

@@ -66,9 +66,7 @@ def prepare_sized(seen: Space, acted: Space, folder: Path, *flags: str):
         ["--env=CartPole-v1", "--r_f_steps=1000000000"],
     ],
 )
-def test_no_folder_is_left_by_a_command_that_cannot_be_honoured(
-    flags: list[str], tmp_path: Path
-) -> None:
+def test_no_folder_is_left_by_a_command_that_cannot_be_honoured(flags, tmp_path):
     with pytest.raises(ConfigError):
         prepare([*flags, f"--results_dir={tmp_path / 'results'}"])
     assert not (tmp_path / "results").exists()
@@ -88,9 +86,7 @@ def test_no_folder_is_left_by_a_command_that_cannot_be_honoured(
         (Discrete(10**6), FEW, "GB"),
     ],
 )
-def test_spaces_are_weighed_before_anything_is_allocated(
-    seen: Space, acted: Space, said: str, tmp_path: Path
-) -> None:
+def test_spaces_are_weighed_before_anything_is_allocated(seen, acted, said, tmp_path):
     began_s = time.process_time()
     with pytest.raises(ConfigError, match=said):
         prepare_sized(seen, acted, tmp_path, REPLAY)

@@ -79,9 +79,7 @@ def play(monkeypatch: pytest.MonkeyPatch, vector: Repeating, count: int) -> list
     return games
 
 
-def test_equal_games_count_once_whatever_a_reset_row_was_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_equal_games_count_once_whatever_a_reset_row_was_told(monkeypatch):
     games = play(monkeypatch, Repeating(2), 6)
     assert len(games) == 6
     assert len({game.fingerprint for game in games}) == 1
@@ -89,8 +87,8 @@ def test_equal_games_count_once_whatever_a_reset_row_was_told(
 
 
 @pytest.mark.parametrize("what", ["start", "action", "frame", "reward", "length"])
-def test_each_difference_makes_another_game(what: str) -> None:
-    def mark(changed: bool) -> str:
+def test_each_difference_makes_another_game(what):
+    def mark(changed):
         start = np.zeros((1, 2, 3), np.float32)
         frame, action, reward = np.ones((1, 2, 3), np.float32), 258, 0.5
         if changed and what == "start":

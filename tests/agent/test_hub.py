@@ -1,7 +1,5 @@
 """Models from a hub, by a false client: what is asked for, what is refused, what is pushed."""
 
-from __future__ import annotations
-
 import json
 import sys
 import types

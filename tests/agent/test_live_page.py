@@ -6,7 +6,6 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import psutil
 import pytest
@@ -22,9 +21,7 @@ def pages_of(pid: int) -> list[psutil.Process]:
 
 
 @pytest.mark.process
-def test_the_page_is_served_within_the_block_and_is_gone_after_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_is_served_within_the_block_and_is_gone_after_it(tmp_path, capsys, monkeypatch):
     make_run(tmp_path / "results", "run", 3)
     (tmp_path / "live.py").write_text("raise SystemExit('this is not the page')")
     monkeypatch.chdir(tmp_path)  # what lies there is not taken for the program
@@ -39,9 +36,7 @@ def test_the_page_is_served_within_the_block_and_is_gone_after_it(
 
 
 @pytest.mark.process
-def test_a_page_that_cannot_start_is_told_and_the_training_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_that_cannot_start_is_told_and_the_training_goes_on(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(module, "PROGRAM", "raise SystemExit(3)")
     went_on = False
     with live_page(tmp_path):
@@ -55,7 +50,7 @@ def test_a_page_that_cannot_start_is_told_and_the_training_goes_on(
 
 
 @pytest.mark.process
-def test_the_page_ends_when_the_training_is_killed(tmp_path: Path) -> None:
+def test_the_page_ends_when_the_training_is_killed(tmp_path):
     program = (
         "import sys, time\n"
         "from ritornello.agent.run.live_page import live_page\n"
@@ -80,9 +75,7 @@ def test_the_page_ends_when_the_training_is_killed(tmp_path: Path) -> None:
         training.stdout.close()
 
 
-def test_a_missing_package_is_one_message_before_anything_begins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_missing_package_is_one_message_before_anything_begins(monkeypatch):
     check_live_page()
     monkeypatch.setattr(module, "PACKAGES", ("uvicorn", "no_such_package"))
     with pytest.raises(ConfigError, match="no_such_package.*live"):

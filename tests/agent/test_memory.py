@@ -62,9 +62,7 @@ def refusal(**flags: Any) -> str:
         ([queue(60, 0.5), standard(50, 0.5)], "keep_latest", 60),
     ],
 )
-def test_buffers_that_drop_alike_share_and_others_add_up(
-    buffers: list[dict[str, Any]], strategy: str, held: int
-) -> None:
+def test_buffers_that_drop_alike_share_and_others_add_up(buffers, strategy, held):
     configs = parse_replay_parameters(buffers)
     assert most_unrolls_held(configs, strategy, batch_size=8) == held + 16
     parts = split_by_task(parse_replay_parameters([queue(4, 0.5), standard(50, 0.5)]), (1, 1))
@@ -90,8 +88,8 @@ BUFFERS = st.lists(
     batches_per_insert=st.sampled_from([0.02, 0.1, 0.5]),
 )
 def test_no_mixture_ever_holds_more_than_is_reckoned_with(
-    others: list[dict[str, Any]], queue_capacity: int, strategy: str, batches_per_insert: float
-) -> None:
+    others, queue_capacity, strategy, batches_per_insert
+):
     buffers = [queue(queue_capacity, 1 - 0.1 * len(others)), *others]
     most = most_unrolls_held(parse_replay_parameters(buffers), strategy, 10)
     manager = make_manager(buffers, 10, discarding_strategy=strategy, fill_in_factor=0)
@@ -121,14 +119,14 @@ def test_no_mixture_ever_holds_more_than_is_reckoned_with(
         ({"inference": "server"}, "the inference server"),
     ],
 )
-def test_each_flag_that_takes_memory_is_in_the_sum(flags: dict[str, Any], part: str) -> None:
+def test_each_flag_that_takes_memory_is_in_the_sum(flags, part):
     small, large = needs_of(), needs_of(**flags)
     (name,) = [name for name in large if name.startswith(part)]
     assert sum(large.values()) > sum(small.values())
     assert large[name] > small.get(name, 0)
 
 
-def test_the_parts_are_added_and_not_compared_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parts_are_added_and_not_compared_one_by_one(monkeypatch):
     needs = needs_of()
     most = max(needs.values())
     assert most < sum(needs.values())
@@ -141,9 +139,7 @@ def test_the_parts_are_added_and_not_compared_one_by_one(monkeypatch: pytest.Mon
         check_memory(blueprint, model)
 
 
-def test_the_limit_of_a_container_counts_where_it_is_tighter(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_limit_of_a_container_counts_where_it_is_tighter(monkeypatch):
     flags = {"replay_parameters": replay_of(30_000_000)}
     free(monkeypatch, 1e12)
     blueprint = make_blueprint(**flags)
@@ -154,25 +150,7 @@ def test_the_limit_of_a_container_counts_where_it_is_tighter(
     assert "3.00 GB are free" in refusal(**flags)
 
 
-def test_the_message_names_the_largest_part_first_and_what_to_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    free(monkeypatch, 1e9)
-    message = refusal(replay_parameters=replay_of(30_000_000))
-    assert message.index("replay of 30,000,008 unrolls") < message.index("worker process")
-    assert "--use_replay_compression=True" in message
-    message = refusal(worker_count=50)
-    assert message.index("50 worker processes") < message.index("replay of")
-    assert "--use_replay_compression" not in message
-    # Compressed replay is refused only where it cannot fit whatever the frames are like.
-    packed = {"use_replay_compression": True}
-    blueprint = make_blueprint(replay_parameters=replay_of(30_000_000), **packed)
-    free(monkeypatch, 2e9)
-    check_memory(blueprint, build_model(blueprint.flags, blueprint.env_spec))
-    assert "replay of" in refusal(replay_parameters=replay_of(10**12), **packed)
-
-
-def test_agents_that_run_at_once_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agents_that_run_at_once_are_counted_together(monkeypatch):
     own = SimpleNamespace(available=100e9, total=100e9)
     monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: own)
     monkeypatch.setattr(memory, "container_free_bytes", lambda: None)
@@ -206,9 +184,7 @@ def figures(unrolls: int, each_bytes: float) -> dict[str, float]:
     return {OF_ITEMS: float(unrolls), OF_MEMORY: unrolls * each_bytes / 1e6}
 
 
-def test_the_first_unrolls_are_weighed_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_unrolls_are_weighed_once(caplog, monkeypatch):
     caplog.set_level("INFO")
     free(monkeypatch, 10e9)
     weighs = watch(1_000_000, 170, use_replay_compression=True)
@@ -224,9 +200,7 @@ def test_the_first_unrolls_are_weighed_once(
 
 
 @pytest.mark.parametrize("is_compressed", [False, True])
-def test_what_will_not_fit_is_refused_with_the_arithmetic(
-    monkeypatch: pytest.MonkeyPatch, is_compressed: bool
-) -> None:
+def test_what_will_not_fit_is_refused_with_the_arithmetic(monkeypatch, is_compressed):
     free(monkeypatch, 4e9)
     weighs = watch(1_000_000, 8, use_replay_compression=is_compressed)
     with pytest.raises(ConfigError) as caught:
@@ -239,9 +213,7 @@ def test_what_will_not_fit_is_refused_with_the_arithmetic(
     weighs.look(figures(100, 8 * KB))  # while the run ends it is asked again
 
 
-def test_what_is_there_already_is_not_needed_once_more_and_agents_fill_up_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_there_already_is_not_needed_once_more_and_agents_fill_up_together(monkeypatch):
     """A resumed replay is nearly full, and the memory that it takes is not free any more."""
     for free_bytes, held in ((0.1e6, 1000), (0.9e6, 900)):
         free(monkeypatch, free_bytes)
@@ -255,7 +227,7 @@ def test_what_is_there_already_is_not_needed_once_more_and_agents_fill_up_togeth
         watch(1_000_000, 8, agent_count=3).look(figures(100, 8 * KB))
 
 
-def test_the_figures_are_those_of_the_manager() -> None:
+def test_the_figures_are_those_of_the_manager():
     manager = make_manager([queue(4, 0.5), standard(20, 0.5)], 2)
     for seq in range(4):
         manager.insert(make_record(seq), 0, 0.0)

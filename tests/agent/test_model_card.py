@@ -1,7 +1,5 @@
 """The card of an exported agent says what was measured, and nothing that was not."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -15,6 +13,7 @@ from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.evaluator import evaluate
 from ritornello.agent.testing.model_card import CARD, FILM, interval, model_card, read_test
 from ritornello.agent.testing.score_table import Game, Life, report_stem, summarise
+from tests.agent.runs import silent
 from tests.agent.test_export import blueprint, run  # noqa: F401  (fixtures)
 
 FACTS = {
@@ -35,10 +34,6 @@ def report_of(env, *returns):
 
 def header(card):
     return yaml.safe_load(card.split("---\n")[1])
-
-
-def silent(line):
-    """Show nothing."""
 
 
 def test_texts_of_a_stranger_stay_texts():

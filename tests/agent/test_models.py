@@ -53,11 +53,14 @@ def test_a_network_learns_a_toy_batch_and_every_parameter_gets_a_gradient(name):
 
 
 @pytest.mark.parametrize("name", list(IMAGE_TORSOS))
-@pytest.mark.parametrize("shape", [(4, 84, 84), (3, 96, 60), (12, 210, 160)])
+@pytest.mark.parametrize("shape", [(4, 84, 84), (3, 96, 60)])
 def test_a_network_takes_any_frame_size_and_stack(name, shape):
     model = make_model(ModelConfig(name), make_spec(shape, actions=5))
     heads = look(model, torch.zeros(2, *shape, dtype=torch.uint8))
     assert model.feature_count == IMAGE_TORSOS[name][1]
+    if name == "resnet" and shape == (4, 84, 84):  # the published one
+        assert sum(isinstance(m, torch.nn.Conv2d) for m in model.modules()) == 15
+        assert model.torso_net.linear.in_features == 11 * 11 * 32
     assert heads.params.shape == (2, 5)
     assert heads.value.shape == (2,)
 
@@ -97,13 +100,6 @@ def test_too_small_frames_are_refused_with_advice():
     with pytest.raises(ConfigError, match=r"nature.*20x20.*--model=resnet"):
         make_model(ModelConfig("nature"), make_spec((1, 20, 20)))
     make_model(ModelConfig("resnet"), make_spec((1, 20, 20)))
-
-
-def test_the_resnet_has_the_published_size():
-    model = make_model(ModelConfig("resnet"), make_spec((4, 84, 84), actions=18))
-    convs = [m for m in model.modules() if isinstance(m, torch.nn.Conv2d)]
-    assert len(convs) == 15
-    assert model.torso_net.linear.in_features == 11 * 11 * 32
 
 
 @pytest.mark.parametrize("leading", [(), (3,), (3, 2)])
@@ -147,19 +143,6 @@ def test_equal_seeds_give_equal_weights_whatever_the_global_generator():
     for name, tensor in one.state_dict().items():
         assert torch.equal(tensor, two.state_dict()[name])
     assert not torch.equal(one.policy_head.weight, other.policy_head.weight)
-
-
-def test_auto_chooses_by_what_the_environment_shows():
-    assert make_model(ModelConfig(), IMAGE_SPEC).feature_count == 256
-    assert make_model(ModelConfig(), make_spec((6,))).feature_count == 256
-    for size in (7, 19, 20):
-        obs = torch.zeros(1, 3, size, 30, dtype=torch.uint8)
-        assert make_model(ModelConfig(), make_spec((3, size, 30))).torso(obs).shape == (1, 256)
-
-
-def test_observations_of_another_environment_are_refused():
-    with pytest.raises(ShapeError, match="another environment"):
-        make_small_model(IMAGE_SPEC, name="nature").torso(torch.zeros(2, 4, 80, 84))
 
 
 @pytest.mark.parametrize(

@@ -82,18 +82,6 @@ def test_one_bad_number_anywhere_moves_nothing_and_is_named(data, seed, clones):
     assert error.update == 1
 
 
-def test_the_message_says_what_where_and_what_to_do():
-    learner = learner_of_everything()
-    batch = spoiled(batch_of_everything(learner), "reward", (slice(3, 5), 1), NAN)
-    error = fail_to_step(learner, batch)
-    assert str(error) == (
-        "update 0 cannot be made: reward[3, 1] is nan (row 3 of unroll 1, which is new, of task 1 "
-        "and acted by version 1), as is another; expected finite numbers. An environment gave "
-        "this reward: look at what its step() returns. With --debug=True the worker that is given "
-        "it names the environment."
-    )
-
-
 def test_what_came_first_is_named_and_every_bad_unroll_is_known():
     learner = learner_of_everything()
     batch = batch_of_everything(learner)

@@ -20,7 +20,7 @@ from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
 from ritornello.metrics.record import check_declared
 from tests.agent.builders import batch_of, make_batch, make_small_model, make_spec
-from tests.agent.runs import make_blueprint
+from tests.agent.runs import make_blueprint, saved_state
 from tests.agent.test_inference_server import make_served
 from tests.agent.test_rollout import collect_records, make_board
 from tests.agent.test_saved_state import parts, restored, written
@@ -120,20 +120,6 @@ def test_an_algorithm_that_does_not_say_that_it_takes_any_action_is_refused(acti
         Simple(PLAIN).check(make_small_model(make_spec(actions=actions)))
 
 
-def test_deviations_are_parameters_of_their_own_behind_the_means_they_belong_to():
-    model = make_small_model(make_spec(actions=SPECS["a tuple"]))
-    assert torch.equal(model.policy_head.log_std.detach(), torch.zeros(3))
-    with torch.no_grad():
-        model.policy_head.weight.zero_()
-        model.policy_head.bias.copy_(torch.arange(7.0))
-        model.policy_head.log_std.copy_(torch.tensor([10.0, 11.0, 12.0]))
-        params = model.heads(torch.randn(2, 5, model.core.hidden_count)).params
-    # Two means and their deviations, four logits, a mean and its deviation.
-    assert params.shape == (2, 5, 10)
-    assert params[1, 3].tolist() == [0, 1, 10, 11, 2, 3, 4, 5, 6, 12]
-    assert "order" not in "".join(model.state_dict()), "where things go is no weight"
-
-
 def test_the_last_action_is_an_input_with_its_choices_written_out():
     extras = ExtraInputs(actions=SPECS["a tuple"].parts, reward=True)
     assert extras.count == 2 + 4 + 1 + 1
@@ -201,13 +187,7 @@ def state_of_a_short_run(blueprint):
             (rollout,) = experience.state_dict()["serial"]["pool"]["rollouts"]
             if number > 10 and any(rollout["env"]["actions"]):  # in the middle of a game
                 break
-        state = {
-            "flags": blueprint.flags.to_json(),
-            "env_spec": blueprint.env_spec.to_dict(),
-            "learner": learner.state_dict(),
-            "tally": tally.state_dict(),
-            **experience.state_dict(),
-        }
+        state = saved_state(blueprint, learner, tally=tally.state_dict(), **experience.state_dict())
         return copy.deepcopy(state), copy.deepcopy(experience.replay_contents())
 
 

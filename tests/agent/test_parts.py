@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ritornello.agent.models.factory import ModelConfig, describe_networks, make_model
+from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.models.pixels import PixelStatistics
 from ritornello.agent.models.vectors import VectorStatistics
 from ritornello.core.errors import ConfigError
@@ -86,15 +86,6 @@ def test_each_part_has_statistics_of_its_own():
         restore()
     assert torch.equal(model.torso(obs), before)
     assert make_model(ModelConfig(normalise_pixels=False), SPEC).unsettled() == {}
-
-
-def test_the_networks_are_chosen_by_the_size_of_each_image_and_said():
-    said = describe_networks(ModelConfig(), SPEC)
-    assert said == (
-        "one layer for numbers (3), resnet for ['far'] (2x9x7), "
-        "impala_shallow for ['near'] (3x40x50)"
-    )
-    assert describe_networks(ModelConfig(name="resnet"), SPEC).count("resnet") == 2
 
 
 @pytest.mark.parametrize(

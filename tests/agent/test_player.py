@@ -1,11 +1,8 @@
 """Who plays with the same seed plays the same games: test mode, analyses and training alike."""
 
-from __future__ import annotations
-
 import types
 from itertools import takewhile
-from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
@@ -25,12 +22,12 @@ from tests.agent.runs import COUNTING, make_blueprint
 from tests.analysis.agents import write_agent
 
 
-def test_a_player_plays_as_a_rollout_does() -> None:
+def test_a_player_plays_as_a_rollout_does():
     blueprint = make_blueprint(use_lstm=True)
     model = blueprint.learner().model.eval()
     config = game_config(blueprint, COUNTING)
 
-    def env() -> Any:
+    def env():
         return make_env_vector(config, 3, env_seeds(7, 3))
 
     acting = cast(ActingModel, types.SimpleNamespace(version=0))
@@ -50,7 +47,7 @@ def test_a_player_plays_as_a_rollout_does() -> None:
 
 
 @pytest.mark.slow
-def test_test_mode_and_an_analysis_play_the_same_game_with_the_same_seed(tmp_path: Path) -> None:
+def test_test_mode_and_an_analysis_play_the_same_game_with_the_same_seed(tmp_path):
     folder = write_agent(tmp_path / "agent")
     flags = ["--op_mode=test", f"--load_model_url={folder}", "--test_episode_count=1"]
     lengths = set()
@@ -68,7 +65,7 @@ def test_test_mode_and_an_analysis_play_the_same_game_with_the_same_seed(tmp_pat
     assert len(lengths) > 2, "all games were alike: the test says nothing"
 
 
-def test_an_action_may_be_given_and_the_model_is_asked_all_the_same() -> None:
+def test_an_action_may_be_given_and_the_model_is_asked_all_the_same():
     blueprint = make_blueprint()
     model = blueprint.learner().model.eval()
     env = make_env_vector(game_config(blueprint, COUNTING), 2, env_seeds(0, 2))

@@ -3,12 +3,9 @@
 Most of them are light ones (light_workers.py): it is the pool that is tested here.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
@@ -28,20 +25,14 @@ from tests.agent.light_workers import (
 )
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
-from tests.deadlines import HANGS_S
+from tests.deadlines import HANGS_S, wait_until
+from tests.troubled import lives
 
 pytestmark = pytest.mark.process
 # Of tests in which nothing may be taken for hanging that is only slow on a busy machine.
 PATIENT_S = 3600.0
 # Of tests in which something hangs. What is only slow is restarted, and they pass all the same.
 IMPATIENT_S = 3.0
-
-
-def lives(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def gather_until(pool, condition):
@@ -174,9 +165,7 @@ def silent_life(pool, phase):
     gather_until(pool, lambda taken: len(taken) > 2)
     life = pool._members[0].life
     os.kill(life.pid, signal.SIGSTOP)
-    deadline = time.monotonic() + HANGS_S
-    while not life._is_stopped():  # it may be in the middle of a sign
-        assert time.monotonic() < deadline
+    wait_until(life._is_stopped)  # it may be in the middle of a sign
     life._lifeline.pulse.beat(phase)
     life.listen(10.0)  # it takes notice of what was done last
     return life
@@ -232,9 +221,7 @@ def test_a_death_is_seen_although_a_copy_of_the_worker_holds_its_pipes_open(make
     taken = gather_until(pool, second_life_of(0))
     assert "was killed by signal 9 (SIGKILL) after 15 unrolls" in caplog.text
     assert life_and_number(taken[0][1])[0] == 0
-    deadline = time.monotonic() + HANGS_S
-    while any(Path(f"/proc/{pid}/stat").exists() for pid in pool_of_group(first)):
-        assert time.monotonic() < deadline, "the copy was in its group, and is not gone"
+    wait_until(lambda: not pool_of_group(first), "the copy was in its group, and is not gone")
 
 
 def pool_of_group(group):

@@ -114,7 +114,6 @@ def _filtered() -> None:
 DEEDS = {
     "filters": _filtered,
     "levels": lambda: [handler.setLevel(100) for handler in logging.root.handlers],
-    "handler filters": lambda: [h.addFilter(lambda r: False) for h in logging.root.handlers],
     "no handlers": lambda: logging.root.handlers.clear(),
     "disabled": lambda: logging.disable(logging.CRITICAL),
     "records": lambda: logging.setLogRecordFactory(lambda *given, **named: 1 / 0),

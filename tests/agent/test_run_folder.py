@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import json
 import subprocess
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +11,7 @@ from ritornello.core.errors import ConfigError
 NOON = datetime(2024, 2, 3, 12, 0, 1)
 
 
-def test_a_run_has_its_own_name_or_game_and_time_and_never_anothers_folder(tmp_path: Path) -> None:
+def test_a_run_has_its_own_name_or_game_and_time_and_never_anothers_folder(tmp_path):
     folder = RunFolder.create(tmp_path / "results", "ALE/Pong-v5", now=NOON)
     assert folder.path == tmp_path / "results" / "ALE-Pong-v5_20240203-120001"
     assert folder.checkpoints.is_dir()
@@ -23,15 +20,13 @@ def test_a_run_has_its_own_name_or_game_and_time_and_never_anothers_folder(tmp_p
     assert made == ["mine", "mine_2", "mine_3"]
 
 
-def test_a_results_folder_that_cannot_be_made_is_a_config_error(tmp_path: Path) -> None:
+def test_a_results_folder_that_cannot_be_made_is_a_config_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="--results_dir"):
         RunFolder.create(tmp_path / "file" / "results", "Pong")
 
 
-def test_run_json_says_what_produced_the_numbers_but_no_environment_variable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_json_says_what_produced_the_numbers_but_no_environment_variable(tmp_path, monkeypatch):
     monkeypatch.setenv("SOME_TOKEN", "s3cret-value")
     folder = RunFolder.create(tmp_path, "Pong")
     folder.write_run_info(["main.py", "--env=Pong"])
@@ -45,7 +40,7 @@ def test_run_json_says_what_produced_the_numbers_but_no_environment_variable(
     assert "SOME_TOKEN" not in text
 
 
-def test_run_json_keeps_what_began_the_run_when_it_is_resumed(tmp_path: Path) -> None:
+def test_run_json_keeps_what_began_the_run_when_it_is_resumed(tmp_path):
     folder = RunFolder.create(tmp_path, "Pong")
     assert folder.sessions() == []
     lines = [["main.py", "--env=Pong"], ["main.py", "--op_mode=train_w_load"], ["main.py", "--x"]]
@@ -66,9 +61,7 @@ def test_run_json_keeps_what_began_the_run_when_it_is_resumed(tmp_path: Path) ->
         b'{"started": ' + b"9" * 5000 + b"}",
     ],
 )  # fmt: skip
-def test_a_damaged_run_json_keeps_nobody_from_going_on_and_is_kept(
-    tmp_path: Path, damaged: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_run_json_keeps_nobody_from_going_on_and_is_kept(tmp_path, damaged, caplog):
     folder = RunFolder.create(tmp_path, "Pong")
     folder.run_file.write_bytes(damaged)
     with pytest.raises(ValueError, match="run.json"):
@@ -80,10 +73,8 @@ def test_a_damaged_run_json_keeps_nobody_from_going_on_and_is_kept(
     assert f"It is {aside.name} now" in caplog.text
 
 
-def test_a_checkout_reports_its_commit_and_whether_it_was_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def git(*arguments: str) -> None:
+def test_a_checkout_reports_its_commit_and_whether_it_was_changed(tmp_path, monkeypatch):
+    def git(*arguments):
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
         subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True, text=True)
 

@@ -41,9 +41,7 @@ def answer(pipe: Any) -> Any:
 
 
 @pytest.mark.process
-def test_a_second_session_is_told_whose_folder_it_is_and_gets_it_when_that_one_dies(
-    tmp_path: Path,
-) -> None:
+def test_a_second_session_is_told_whose_folder_it_is_and_gets_it_when_that_one_dies(tmp_path):
     with process(programs.hold_the_lock, tmp_path) as (first, pipe):
         assert answer(pipe) == "mine"
         with pytest.raises(ConfigError, match=f"belongs to process {first.pid}") as told:
@@ -59,7 +57,7 @@ def test_a_second_session_is_told_whose_folder_it_is_and_gets_it_when_that_one_d
 
 
 @pytest.mark.process
-def test_a_worker_that_outlives_its_learner_does_not_keep_the_lock(tmp_path: Path) -> None:
+def test_a_worker_that_outlives_its_learner_does_not_keep_the_lock(tmp_path):
     with process(programs.hold_the_lock_with_a_worker, tmp_path) as (learner, pipe):
         worker = psutil.Process(answer(pipe))
         try:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.stored.run_rewind import check_not_saved_since, take_back
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.run_files import read_records
-from tests.agent.runs import COUNTING
+from tests.agent.runs import COUNTING, QUIET
 from tests.agent.states import replay_with, state_at
 
 NOW = datetime(2026, 11, 22, 13, 45)
@@ -38,7 +37,7 @@ def taken_back(run: RunFolder, url: Path) -> list[str]:
     return take_back(run, load(url), NOW)
 
 
-def test_later_checkpoints_are_set_aside_with_their_replay_and_milestones(tmp_path: Path) -> None:
+def test_later_checkpoints_are_set_aside_with_their_replay_and_milestones(tmp_path):
     run = run_with(tmp_path, [10, 20, 30, 40], best=30)
     notes = taken_back(run, run.checkpoints / "update_000000020.pt")
     assert names(run.checkpoints) == [
@@ -62,9 +61,7 @@ def test_later_checkpoints_are_set_aside_with_their_replay_and_milestones(tmp_pa
 
 
 @pytest.mark.parametrize("name", ["best.pt", "step_000000003000.pt"])
-def test_a_best_or_a_milestone_that_is_gone_on_from_becomes_the_latest(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_best_or_a_milestone_that_is_gone_on_from_becomes_the_latest(tmp_path, name):
     run = run_with(tmp_path, [10, 20, 30, 40], best=30)
     (run.checkpoints / "update_000000030.pt").unlink()
     taken_back(run, run.checkpoints / name)
@@ -89,8 +86,8 @@ def save_more(run: RunFolder, *updates: int) -> None:
     ],
 )
 def test_what_another_session_saved_while_this_one_started_is_not_set_aside(
-    tmp_path: Path, name: str, meanwhile: Callable[[RunFolder], object]
-) -> None:
+    tmp_path, name, meanwhile
+):
     run = run_with(tmp_path, [10, 20], best=10)
     checkpoint = load(run.path / name)
     check_not_saved_since(checkpoint)
@@ -99,9 +96,7 @@ def test_what_another_session_saved_while_this_one_started_is_not_set_aside(
         check_not_saved_since(checkpoint)
 
 
-def test_a_checkpoint_that_is_named_itself_is_gone_on_from_whatever_was_saved_later(
-    tmp_path: Path,
-) -> None:
+def test_a_checkpoint_that_is_named_itself_is_gone_on_from_whatever_was_saved_later(tmp_path):
     run = run_with(tmp_path, [10, 20], best=10)
     checkpoint = load(run.checkpoints / "update_000000010.pt")
     CheckpointWriter(run.checkpoints).save(state_at(30), updates=30, agent_steps=3000)
@@ -110,13 +105,11 @@ def test_a_checkpoint_that_is_named_itself_is_gone_on_from_whatever_was_saved_la
     assert load(run.path).state["updates"] == 10
 
 
-def test_a_move_that_is_cut_short_is_finished_by_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_move_that_is_cut_short_is_finished_by_the_next_one(tmp_path, monkeypatch):
     run = run_with(tmp_path, [10, 20, 30, 40], best=10)
     replace, left = os.replace, [1]
 
-    def fail(source: Path, target: Path) -> None:
+    def fail(source, target):
         left[0] -= 1
         if left[0] < 0:
             raise OSError(28, "No space left on device", str(target))
@@ -136,7 +129,6 @@ def test_a_move_that_is_cut_short_is_finished_by_the_next_one(
 
 # --- a whole session -----------------------------------------------------------------------------
 
-QUIET = ("--basic_verbose=False", "--tensorboard=False", "--charts=False")
 SMALL = (
     f"--env={COUNTING}", "--seed=1", "--reproducible=True", "--precision=fp32",
     "--r_f_steps=5", "--batch_size=4", "--worker_count=1", "--envs_per_worker=3",
@@ -149,9 +141,7 @@ def session(*flags: str) -> int:
     return prepare([*QUIET, *flags]).run()
 
 
-def test_a_run_that_is_resumed_from_an_older_checkpoint_keeps_and_says_what_it_cuts(
-    tmp_path: Path,
-) -> None:
+def test_a_run_that_is_resumed_from_an_older_checkpoint_keeps_and_says_what_it_cuts(tmp_path):
     assert session(*SMALL, f"--results_dir={tmp_path}", "--environment_max_steps=600") == 0
     (folder,) = tmp_path.iterdir()
     run = RunFolder(folder)
@@ -176,9 +166,7 @@ def test_a_run_that_is_resumed_from_an_older_checkpoint_keeps_and_says_what_it_c
     assert load(folder).state["tally"]["updates"] == kept.count("\n")
 
 
-def test_a_session_that_read_before_another_one_saved_is_refused_and_changes_nothing(
-    tmp_path: Path,
-) -> None:
+def test_a_session_that_read_before_another_one_saved_is_refused_and_changes_nothing(tmp_path):
     assert session(*SMALL, f"--results_dir={tmp_path}", "--environment_max_steps=300") == 0
     (folder,) = tmp_path.iterdir()
     resume = ("--op_mode=train_w_load", f"--load_model_url={folder}")

@@ -30,7 +30,7 @@ from ritornello.agent.stored.model_file import check_weights
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.saved_state import restoring, within
 from ritornello.transport.weights import WeightBoard
-from tests.agent.runs import BOTH_GAMES, make_blueprint
+from tests.agent.runs import BOTH_GAMES, make_blueprint, saved_state
 from tests.fuzz.strategies import changed, damaged_tree, honoured_or_refused
 
 
@@ -85,14 +85,14 @@ def parts(blueprint: Blueprint) -> Iterator[tuple[Learner, Tally, Serial]]:
 
 
 @pytest.fixture(scope="module")
-def blueprint() -> Blueprint:
+def blueprint():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ritornello.wrappers.trusted_modules._trusted", {"tests.fakes"})
         return blueprint_of_everything(op_mode="train_w_load", load_model_url="here")
 
 
 @pytest.fixture(scope="module")
-def saved(blueprint: Blueprint) -> Saved:
+def saved(blueprint):
     """The state of a run that has played and learned a little, and the contents of its buffers."""
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -110,13 +110,7 @@ def saved(blueprint: Blueprint) -> Saved:
                 tally.book_block(report.stats)
                 for episode in report.episodes:
                     tally.book_game(episode)
-        state = {
-            "flags": blueprint.flags.to_json(),
-            "env_spec": blueprint.env_spec.to_dict(),
-            "learner": learner.state_dict(),
-            "tally": tally.state_dict(),
-            **experience.state_dict(),
-        }
+        state = saved_state(blueprint, learner, tally=tally.state_dict(), **experience.state_dict())
         return Saved(copy.deepcopy(state), copy.deepcopy(experience.replay_contents()))
 
 
@@ -147,9 +141,7 @@ def written(folder: Path, state: Mapping[str, Any], contents: Mapping[str, Any])
     return path
 
 
-def test_what_this_program_saves_goes_through(
-    tmp_path: Path, blueprint: Blueprint, saved: Saved
-) -> None:
+def test_what_this_program_saves_goes_through(tmp_path, blueprint, saved):
     state, contents = saved
     path = CheckpointWriter(tmp_path).save(state, updates=1, agent_steps=1, replay=contents)
     restored(load(path), blueprint)
@@ -169,8 +161,8 @@ STRANGE: list[Any] = [
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_changed_state_is_gone_on_from_or_refused_with_a_message(
-    data: st.DataObject, tmp_path: Path, blueprint: Blueprint, saved: Saved
-) -> None:
+    data, tmp_path, blueprint, saved
+):
     trees = data.draw(damaged_tree(saved._asdict(), st.sampled_from(STRANGE), "payloads"))
     state, contents = trees.get("state"), trees.get("contents")
     assume(isinstance(state, dict))
@@ -217,9 +209,7 @@ def test_a_changed_state_is_gone_on_from_or_refused_with_a_message(
         (("contents", "contents", "buffers", 7, "highest_priority"), math.nan, "finite number"),
     ],
 )
-def test_the_message_names_the_place(
-    tmp_path: Path, blueprint: Blueprint, saved: Saved, path: tuple[Any, ...], value: Any, told: str
-) -> None:
+def test_the_message_names_the_place(tmp_path, blueprint, saved, path, value, told):
     trees = saved._asdict()
     tree, *rest = path if path[0] == "contents" else ("state", *path)
     trees[tree] = changed(trees[tree], tuple(rest), lambda _: value)
@@ -230,9 +220,7 @@ def test_the_message_names_the_place(
     assert not is_of_contents or "--load_replay=False" in str(refused.value)
 
 
-def test_a_file_with_weights_alone_can_be_tested_but_not_resumed(
-    tmp_path: Path, blueprint: Blueprint, saved: Saved
-) -> None:
+def test_a_file_with_weights_alone_can_be_tested_but_not_resumed(tmp_path, blueprint, saved):
     state = {name: saved[0][name] for name in ("flags", "env_spec", "learner", "tally")}
     path = CheckpointWriter(tmp_path).save(state, updates=1, agent_steps=1)
     with pytest.raises(CheckpointError, match="there is nothing to resume"):

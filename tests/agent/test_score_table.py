@@ -42,7 +42,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_game_is_a_row_and_each_of_its_lives_one_of_the_other_file(tmp_path: Path) -> None:
+def test_a_game_is_a_row_and_each_of_its_lives_one_of_the_other_file(tmp_path):
     with ScoreTable(tmp_path, 3, "sampled") as table:
         table.add("step_000000001000", 1000, A, games(3))
     for name in (SCORES, SCORES_PER_LIFE):
@@ -62,7 +62,7 @@ def test_a_game_is_a_row_and_each_of_its_lives_one_of_the_other_file(tmp_path: P
             assert sum(float(life[column]) for life in own) == float(row[column])
 
 
-def test_an_interrupted_table_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_table_goes_on_where_it_was(tmp_path):
     with ScoreTable(tmp_path, 2, "sampled") as table:
         table.add("a", 10, A, games(2))
         whole = (tmp_path / SCORES).read_text()
@@ -81,7 +81,7 @@ def test_an_interrupted_table_goes_on_where_it_was(tmp_path: Path) -> None:
     assert [(tmp_path / name).read_bytes() for name in (SCORES, SCORES_PER_LIFE)] == expected
 
 
-def test_another_kind_of_test_is_refused_before_anything_is_lost(tmp_path: Path) -> None:
+def test_another_kind_of_test_is_refused_before_anything_is_lost(tmp_path):
     with ScoreTable(tmp_path, 3, "sampled") as table:
         table.add("a", 10, A, games(3))
     before = (tmp_path / SCORES).read_text()
@@ -107,9 +107,7 @@ def test_another_kind_of_test_is_refused_before_anything_is_lost(tmp_path: Path)
         (b"{head}\n\xff\n", "is not text in UTF-8"),
     ],
 )
-def test_a_table_that_is_not_ours_is_refused_and_stays(
-    tmp_path: Path, content: bytes, told: str
-) -> None:
+def test_a_table_that_is_not_ours_is_refused_and_stays(tmp_path, content, told):
     content = content.replace(b"{head}", ",".join(GAME_COLUMNS).encode())
     (tmp_path / SCORES).write_bytes(content)
     with pytest.raises(ConfigError, match=told), ScoreTable(tmp_path, 2, "sampled"):
@@ -121,7 +119,7 @@ def report(env: str, points: float) -> Report:
     return summarise([Game(0, points, 1, 4, "a", (Life(points, 1),))], env, "c", 1, False)
 
 
-def test_the_mean_over_games_is_of_those_with_human_scores() -> None:
+def test_the_mean_over_games_is_of_those_with_human_scores():
     pong = report(A, 49.9)  # random -20.7, human 14.6: (49.9 + 20.7) / 35.3 = 2
     breakout = report(B, 1.7)  # as random
     carnival = report("CarnivalNoFrameskip-v4", 5000.0)

@@ -3,13 +3,14 @@ import pytest
 import torch
 
 from ritornello.agent.acting.acting_model import FlatWeights
+from ritornello.agent.acting.worker import WorkerBody
 from ritornello.agent.learning.scorer import Scorer
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.core.spec import EnvSpec
 from ritornello.core.unroll import UnrollSchema
 from ritornello.transport.weights import WeightBoard
 from tests.agent.runs import make_blueprint
-from tests.agent.test_rollout import EXTRAS, LSTM
+from tests.agent.test_rollout import EXTRAS, LSTM, make_board
 
 ELITE = [
     {"type": "queue", "capacity": 4, "sample_ratio": 0.5},
@@ -17,18 +18,17 @@ ELITE = [
 ]
 
 
-@pytest.fixture(params=[{}, EXTRAS, LSTM], ids=["plain", "extra inputs", "memory"])
-def parts(request):
-    from ritornello.agent.acting.worker import WorkerBody
-
+@pytest.mark.parametrize(
+    "flags",
+    [{}, LSTM, pytest.param(EXTRAS, marks=pytest.mark.slow)],
+    ids=["plain", "memory", "extra inputs"],
+)
+def test_features_and_queries_are_those_of_the_newest_weights(flags):
     blueprint = make_blueprint(
         "PongNoFrameskip-v4", replay_parameters=ELITE, r_f_steps=8, max_episode_frames=160,
-        frame_scale_resolution=(42, 42), model="resnet", **request.param,
+        frame_scale_resolution=(42, 42), model="resnet", **flags,
     )  # fmt: skip
-    board = WeightBoard(blueprint.acting_weights.nbytes)
-    learner = blueprint.learner()
-    with board.write(0) as block:
-        blueprint.acting_weights.pack(learner.model, block)
+    board, learner = make_board(blueprint), blueprint.learner()
     body = WorkerBody(blueprint.workers()[0], board)
     records = []
     for _ in range(6):
@@ -38,13 +38,9 @@ def parts(request):
     body.close()
     model, _ = blueprint.acting_model()
     scorer = Scorer(model, blueprint.acting_weights, board, blueprint.schema, torch.device("cpu"))
-    return blueprint, board, learner, records, scorer
 
-
-def test_unchanged_weights_give_the_features_that_were_stored(parts):
-    blueprint, _, _, records, scorer = parts
-    rows = np.arange(8)
-    now = scorer.evaluate(records, rows)
+    now = scorer.evaluate(records, np.arange(8))
+    assert now.queries is None
     assert now.features.shape == (18, 8, 16)
     assert any(blueprint.schema.unroll(r).first[1:8].any() for r in records)  # resets inside
     for record, features, params in zip(records, now.features, now.params, strict=True):
@@ -52,26 +48,18 @@ def test_unchanged_weights_give_the_features_that_were_stored(parts):
         np.testing.assert_allclose(features, unroll.features, rtol=1e-3, atol=1e-4)
         np.testing.assert_allclose(params, unroll.behaviour_params, atol=1e-5)
 
+    rows = np.array([1, 4])
+    some = scorer.evaluate(records[:3], rows, records[3:])
+    assert some.features.shape[:2] == (3, 2)
+    every = scorer.evaluate(records, rows)
+    np.testing.assert_allclose(some.queries, every.features[3:, -1], rtol=1e-4, atol=1e-4)
 
-def test_new_weights_on_the_board_change_the_scores(parts):
-    blueprint, board, learner, records, scorer = parts
-    before = scorer.evaluate(records, np.arange(8)).features
     with torch.no_grad():
         for parameter in learner.model.parameters():
             parameter.add_(0.05)
     with board.write(1) as block:
         blueprint.acting_weights.pack(learner.model, block)
-    assert not np.allclose(before, scorer.evaluate(records, np.arange(8)).features)
-
-
-def test_queries_are_the_features_of_the_last_of_the_rows(parts):
-    _, _, _, records, scorer = parts
-    rows = np.array([1, 4])
-    every = scorer.evaluate(records, rows)
-    assert every.queries is None
-    some = scorer.evaluate(records[:3], rows, records[3:])
-    assert some.features.shape[:2] == (3, 2)
-    np.testing.assert_allclose(some.queries, every.features[3:, -1], rtol=1e-4, atol=1e-4)
+    assert not np.allclose(now.features, scorer.evaluate(records, np.arange(8)).features)
 
 
 def test_the_unrolls_of_each_game_are_seen_through_its_own_statistics():

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from ritornello.agent.run.tally import new_tally
 from ritornello.agent.session import Session, prepare
 from ritornello.agent.stored.checkpoint import CheckpointWriter, load
 from ritornello.agent.stored.checkpoint_file import write_tree
@@ -16,14 +15,13 @@ from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing import whole_games
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.stop_signals import INTERRUPTED
-from tests.agent.runs import make_blueprint, states_at_start
+from tests.agent.runs import QUIET, make_blueprint, saved_state, states_at_start
 
 SHIPPED_STEPS = 5000
-QUIET = ("--basic_verbose=False", "--tensorboard=False", "--charts=False")
 
 
 @pytest.fixture
-def model_folder(tmp_path: Path) -> Path:
+def model_folder(tmp_path):
     """A model folder whose flags ask for fewer steps than its model was trained for."""
     blueprint = make_blueprint(reproducible=True, environment_max_steps=60, seed=11)
     learner = blueprint.learner()
@@ -48,8 +46,8 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_model_folder_is_tested_with_its_own_flags_and_nothing_is_written_into_it(
-    model_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    model_folder, capsys
+):
     before = tree(model_folder)
     tested = prepared(model_folder, "test", "--test_episode_count=3", "--greedy=True")
     assert isinstance(tested.checkpoint, ShippedModel)
@@ -65,9 +63,7 @@ def test_a_model_folder_is_tested_with_its_own_flags_and_nothing_is_written_into
     assert str(model_folder) in capsys.readouterr().out
 
 
-def test_training_from_a_model_folder_is_a_new_run_with_those_weights(
-    model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_from_a_model_folder_is_a_new_run_with_those_weights(model_folder, monkeypatch):
     starts = states_at_start(monkeypatch)
     before = tree(model_folder)
     training = prepared(model_folder, "train_w_load", *QUIET)
@@ -95,7 +91,7 @@ def test_training_from_a_model_folder_is_a_new_run_with_those_weights(
     assert tree(model_folder) == before
 
 
-def test_a_damaged_model_folder_is_found_before_anything_is_made(model_folder: Path) -> None:
+def test_a_damaged_model_folder_is_found_before_anything_is_made(model_folder):
     path = model_folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     for mode in ("test", "train_w_load"):
@@ -104,7 +100,7 @@ def test_a_damaged_model_folder_is_found_before_anything_is_made(model_folder: P
     assert [item.name for item in model_folder.parent.parent.iterdir()] == ["models"]
 
 
-def test_flags_that_change_the_network_are_refused_with_the_shapes(model_folder: Path) -> None:
+def test_flags_that_change_the_network_are_refused_with_the_shapes(model_folder):
     with pytest.raises(CheckpointError, match=r"linear1.bias: expected \(8,\), got \(16,\)"):
         prepared(model_folder, "test", "--feature_out_layer_size=8")
     path = model_folder / "flags.json"
@@ -133,16 +129,9 @@ FACTS = {
 
 @pytest.mark.parametrize("what", FACTS)
 @pytest.mark.parametrize("mode", ["train", "test"])
-def test_a_checkpoint_that_lacks_what_it_must_say_is_refused_in_one_message(
-    what: str, mode: str, tmp_path: Path
-) -> None:
+def test_a_checkpoint_that_lacks_what_it_must_say_is_refused_in_one_message(what, mode, tmp_path):
     blueprint = make_blueprint("CartPole-v1", reproducible=True)
-    state = {
-        "flags": blueprint.flags.to_json(),
-        "env_spec": blueprint.env_spec.to_dict(),
-        "learner": {"model": dict(blueprint.learner().model.state_dict())},
-        "tally": {"agent_steps": 5, "updates": 1},
-    }
+    state = saved_state(blueprint, agent_steps=5)
     FACTS[what](state)
     path = tmp_path / "strange.pt"
     write_tree(path, encode(state))
@@ -151,10 +140,8 @@ def test_a_checkpoint_that_lacks_what_it_must_say_is_refused_in_one_message(
     assert len(str(caught.value)) < 1000
 
 
-def test_an_interrupted_test_ends_with_130_and_says_so(
-    model_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupt(*_: object) -> None:
+def test_an_interrupted_test_ends_with_130_and_says_so(model_folder, monkeypatch, capsys):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(whole_games.Lives, "take", interrupt)
@@ -169,23 +156,15 @@ def progress_of(session: Session) -> float:
     return session.checkpoint.agent_steps / session.blueprint.schedule_steps
 
 
-def test_schedules_do_not_jump_when_a_resume_goes_on_for_longer(tmp_path: Path) -> None:
+def test_schedules_do_not_jump_when_a_resume_goes_on_for_longer(tmp_path):
     """The learning rate, the entropy weight and replay follow this share."""
     steps = 3_000_000  # more than the least that a schedule takes
     blueprint = make_blueprint(environment_max_steps=steps)
-    manager = blueprint.replay()
-    learner = blueprint.learner()
-    state = {
-        "flags": blueprint.flags.to_json(),
-        "env_spec": blueprint.env_spec.to_dict(),
-        "learner": learner.state_dict(),
-        "tally": {**new_tally(blueprint).state_dict(), "agent_steps": steps, "updates": 9},
-        "replay": manager.state_dict(contents=False),
-    }
+    state = saved_state(blueprint, agent_steps=steps, updates=9)
     run = tmp_path / "results" / "run"
     CheckpointWriter(run / "checkpoints").save(state, updates=9, agent_steps=steps)
 
-    def resumed(*flags: str) -> Session:
+    def resumed(*flags):
         return prepare(["--op_mode=train_w_load", f"--load_model_url={run}", *flags])
 
     longer = f"--environment_max_steps={2 * steps}"

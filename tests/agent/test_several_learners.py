@@ -78,45 +78,22 @@ def test_three_learners_learn_what_one_learns_from_all_batches():
     assert distance(first, alone_of_three) < CLOSE
 
 
-@pytest.fixture(scope="module")
-def in_processes(tmp_path_factory):
-    """Make a list of trainings in two processes over gloo.
-
-    Returns what the two have learned, and what one learner learns from both batches.
-    """
-
-    def learn(jobs):
-        folder = tmp_path_factory.mktemp("group")
-        context = multiprocessing.get_context("spawn")
-        processes = [
-            context.Process(target=learn_all, args=(folder, rank, jobs)) for rank in range(RANKS)
-        ]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join(HANGS_S)
-        assert [process.exitcode for process in processes] == [0] * RANKS
-        first, second = (torch.load(folder / f"learned-{rank}.pt") for rank in range(RANKS))
-        return [(own, other, one) for (own, one), other in zip(first, second, strict=True)]
-
-    return learn
-
-
-@pytest.mark.process
-def test_two_processes_learn_what_one_learner_learns_from_both_batches(in_processes):
-    jobs = [(Case("mean", "rms", 3, "vector"), ""), (Case("mean", "rms", 3, "vector"), "count")]
-    (first, second, one), (forgot, *_) = in_processes(jobs)
-    assert same(first, second)
-    assert distance(first, one) < CLOSE
-    assert distance(forgot, one) > 100 * CLOSE
-
-
 @pytest.mark.slow
 @pytest.mark.process
-def test_the_whole_table_over_processes(in_processes):
+def test_two_processes_learn_what_one_learner_learns_from_both_batches(tmp_path):
+    """Over gloo, with every combination; and each sum is needed there, too."""
     jobs = [(case, "") for case in CASES] + [(case, what) for what, case in NEEDS.items()]
-    learned = in_processes(jobs)
-    for (case, forgotten), (first, second, one) in zip(jobs, learned, strict=True):
+    context = multiprocessing.get_context("spawn")
+    processes = [
+        context.Process(target=learn_all, args=(tmp_path, rank, jobs)) for rank in range(RANKS)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(HANGS_S)
+    assert [process.exitcode for process in processes] == [0] * RANKS
+    learned = [torch.load(tmp_path / f"learned-{rank}.pt") for rank in range(RANKS)]
+    for (case, forgotten), (first, one), second in zip(jobs, *learned, strict=True):
         apart = max(distance(first, one), distance(second, one))
         if forgotten:
             assert apart > 100 * CLOSE, (str(case), forgotten)

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from ritornello.agent.pools.worker_pool import ProcessRow
 from ritornello.agent.run import recorder
 from ritornello.agent.run.recorder import Recorder
 from ritornello.agent.run.status import FORMAT, Status
@@ -119,22 +118,6 @@ def test_a_pause_changes_neither_the_speed_nor_the_time_left(tmp_path, monkeypat
         shows._show(Record(agent_steps=50_000 + 100 * seconds, wall_s=900.0 + seconds), [])
     assert [now["steps_per_second"] for now in told] == [100.0] * 4
     assert [now["seconds_left"] for now in told] == [7195.0, 7190.0, 7185.0, 7180.0]
-
-
-def test_each_process_is_shown() -> None:
-    rows = [
-        ProcessRow("server", 0, 0, 11, "answering questions", 0.04, 0),
-        ProcessRow("workers", 0, 2, 12, "stepping environments", 1.26, 6),
-        ProcessRow("workers", 1, 0, None, "not there", 0.0, 0),
-    ]
-    shown = recorder._shown(rows)
-    assert shown["workers"][0] == {
-        "number": 0, "life": 2, "pid": 12, "doing": "stepping environments", "silent_s": 1.3,
-        "unrolls": 6,
-    }  # fmt: skip
-    assert [worker["number"] for worker in shown["workers"]] == [0, 1]
-    assert shown["server"]["doing"] == "answering questions"
-    assert shown["evaluation"] is None
 
 
 def test_on_a_full_disk_the_old_file_stays_whole_and_it_is_said_once(

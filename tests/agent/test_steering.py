@@ -23,11 +23,10 @@ from ritornello.core.stop_signals import Answer, StopSignals
 from ritornello.metrics.output_thread import OutputThread
 from ritornello.metrics.record import Record
 from ritornello.metrics.sinks import Tee
-from ritornello.replay.item import Draw
 from ritornello.replay.manager import ReplayManager
 from tests.agent.runs import make_blueprint
-from tests.agent.test_trainer import InTurn, Noted, in_turn
-from tests.deadlines import HANGS_S
+from tests.agent.test_trainer import Noted, in_turn
+from tests.deadlines import HANGS_S, wait_until
 
 ENDLESS = 10**9  # agent steps: what ends the run is what the test is about
 PAUSE_S = 1.5
@@ -57,13 +56,6 @@ class AtOnce(OutputThread):
         return True
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANGS_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def stop_run(folder: Path) -> None:
     """Let a run end; it may be gone before anybody reads its answer."""
     write_command(folder, "stop")
@@ -79,7 +71,7 @@ def tell(folder: Path, name: str, values: dict[str, float] | None = None) -> str
         answers[:] = [each for each in said if each["id"] == identity]
         return bool(answers)
 
-    until(is_answered)
+    wait_until(is_answered)
     return answers[0]["result"]
 
 
@@ -93,7 +85,7 @@ class Person(threading.Thread):
 
     def run(self) -> None:
         try:
-            until(lambda: bool(state_of(self.folder)))
+            wait_until(lambda: bool(state_of(self.folder)))
             self.does(self.folder)
         except BaseException as error:
             self.error = error
@@ -133,18 +125,18 @@ def records_of_updates(sink: Noted) -> list[Record]:
 
 def wait_for_updates(sink: Noted, more: int) -> None:
     count = len(records_of_updates(sink)) + more
-    until(lambda: len(records_of_updates(sink)) >= count)
+    wait_until(lambda: len(records_of_updates(sink)) >= count)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
+def folder(tmp_path):
     return RunFolder.create(tmp_path, "Test-v0")
 
 
-def test_a_pause_stops_learning_and_the_clock_of_the_run(folder: RunFolder) -> None:
+def test_a_pause_stops_learning_and_the_clock_of_the_run(folder):
     lengths: list[float] = []
 
-    def person(run: Path) -> None:
+    def person(run):
         tell(run, "pause")
         began = time.monotonic()
         checkpoints = len(list(folder.checkpoints.glob("update_*.pt")))
@@ -166,10 +158,10 @@ def test_a_pause_stops_learning_and_the_clock_of_the_run(folder: RunFolder) -> N
     assert not state_of(folder.path)  # nobody takes commands any more
 
 
-def test_ctrl_c_ends_a_paused_run_with_a_save(folder: RunFolder) -> None:
+def test_ctrl_c_ends_a_paused_run_with_a_save(folder):
     stop = StopSignals()
 
-    def person(run: Path) -> None:
+    def person(run):
         tell(run, "pause")
         stop.handle(signal.SIGINT)
 
@@ -178,12 +170,10 @@ def test_ctrl_c_ends_a_paused_run_with_a_save(folder: RunFolder) -> None:
     assert folder.has_checkpoint()
 
 
-def test_changed_settings_count_at_once_are_noted_and_go_on_after_a_resume(
-    folder: RunFolder,
-) -> None:
+def test_changed_settings_count_at_once_are_noted_and_go_on_after_a_resume(folder):
     sink = Noted()
 
-    def person(run: Path) -> None:
+    def person(run):
         wait_for_updates(sink, 1)
         tell(run, "set", {"lr_factor": 0.5, "entropy_factor": 0.0})
         wait_for_updates(sink, 3)  # the first of them may be of updates before
@@ -204,7 +194,7 @@ def test_changed_settings_count_at_once_are_noted_and_go_on_after_a_resume(
 
     resumed = Noted()
 
-    def stops(run: Path) -> None:
+    def stops(run):
         wait_for_updates(resumed, 1)
         stop_run(run)
 
@@ -215,20 +205,20 @@ def test_changed_settings_count_at_once_are_noted_and_go_on_after_a_resume(
     assert [len(each["control"]) for each in folder.sessions()] == [2, 1]
 
 
-def test_another_share_of_replay_counts_and_goes_on_after_a_resume(folder: RunFolder) -> None:
+def test_another_share_of_replay_counts_and_goes_on_after_a_resume(folder):
     shares: list[Fraction] = []
     took = ReplayManager.sample
 
-    def sample(manager: ReplayManager, *arguments: object) -> list[Draw] | None:
+    def sample(manager, *arguments):
         draws = took(manager, *arguments)  # type: ignore[arg-type]
         if draws is not None:
             shares.append(Fraction(sum(not draw.is_online for draw in draws), len(draws)))
         return draws
 
-    def person(run: Path) -> None:
+    def person(run):
         assert tell(run, "set", {"replay_share": 0.75}) == "done: replay_share is 0.75"
         count = len(shares)
-        until(lambda: len(shares) >= count + 20)
+        wait_until(lambda: len(shares) >= count + 20)
         stop_run(run)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -240,7 +230,7 @@ def test_another_share_of_replay_counts_and_goes_on_after_a_resume(folder: RunFo
         assert checkpoint.state["replay"]["mixer"]["share"] == [3, 4]
         shares.clear()
 
-        def comes_back(run: Path) -> None:
+        def comes_back(run):
             assert tell(run, "set", {"replay_share": 0.5}).startswith("done")
             stop_run(run)
 
@@ -250,36 +240,21 @@ def test_another_share_of_replay_counts_and_goes_on_after_a_resume(folder: RunFo
     assert load(folder.path).state["replay"]["mixer"]["share"] is None
 
 
-def test_nothing_is_saved_before_something_is_learned(folder: RunFolder) -> None:
-    answers: list[str] = []
-
-    def person(run: Path) -> None:
-        answers.append(tell(run, "save"))
-        stop_run(run)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(InTurn, "next_batch", lambda self: None)
-        summary, _ = steered(folder, person)
-    assert summary.updates == 0
-    assert answers[0].startswith("refused: nothing has been learned")
-    assert not folder.has_checkpoint()
-
-
 @pytest.mark.process
 @pytest.mark.slow
-def test_workers_that_wait_in_a_pause_are_not_taken_for_hung(folder: RunFolder) -> None:
+def test_workers_that_wait_in_a_pause_are_not_taken_for_hung(folder):
     stop, sink = StopSignals(), Noted()
     stop.answer = Answer.NOTE
     folder.write_run_info(["main.py"])
     blueprint = make_blueprint(**{**PLAYED, "worker_timeout": 3.0})
 
-    def person(run: Path) -> None:
-        until(lambda: bool(sink.records))
+    def person(run):
+        wait_until(lambda: bool(sink.records))
         tell(run, "pause")
         time.sleep(10.0)  # three times --worker_timeout
         tell(run, "continue")
         count = len(sink.records)
-        until(lambda: len(sink.records) >= count + 2)
+        wait_until(lambda: len(sink.records) >= count + 2)
         stop_run(run)
 
     doing = Person(folder.path, person, stop)

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from ritornello.agent.run.tally import Tally
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint import CheckpointWriter, load
 from ritornello.agent.stored.model_file import save_model
 from ritornello.core.errors import ConfigError
-from tests.agent.runs import make_blueprint
+from tests.agent.runs import make_blueprint, saved_state
 
 PAYLOAD = """
 import gymnasium, pathlib
@@ -43,7 +42,7 @@ class Stranger:
 
 
 @pytest.fixture
-def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stranger:
+def stranger(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     return Stranger(tmp_path)
 
@@ -57,18 +56,11 @@ def of_stranger(folder: Path, kind: str, flags_env: str, spec_env: str) -> Path:
     spec = {**blueprint.env_spec.to_dict(), "env_id": spec_env}
     flags: dict[str, Any] = {**blueprint.flags.to_json(), "env": flags_env}
     flags["trust_env_module"] = True  # as if that could help
-    learner = blueprint.learner()
     if kind == "model":
         facts = {"env_spec": spec, "agent_steps": 1, "updates": 1}
-        save_model(folder, learner.model.state_dict(), flags, facts)
+        save_model(folder, blueprint.learner().model.state_dict(), flags, facts)
         return folder
-    state = {
-        "flags": flags,
-        "env_spec": spec,
-        "learner": learner.state_dict(),
-        "replay": blueprint.replay().state_dict(contents=False),
-        "tally": Tally(1, 5).state_dict() | {"agent_steps": 1, "updates": 1},
-    }
+    state = saved_state(blueprint, flags=flags, env_spec=spec)
     CheckpointWriter(folder / "checkpoints").save(state, updates=1, agent_steps=1)
     return folder
 
@@ -82,8 +74,8 @@ def of_stranger(folder: Path, kind: str, flags_env: str, spec_env: str) -> Path:
     ],
 )  # fmt: skip
 def test_an_environment_that_a_file_names_is_not_imported(
-    tmp_path: Path, stranger: Stranger, mode: str, kind: str, flags_env: str, spec_env: str
-) -> None:
+    tmp_path, stranger, mode, kind, flags_env, spec_env
+):
     named = [text.replace("EVIL", stranger.env) for text in (flags_env, spec_env)]
     url = of_stranger(tmp_path / "folder", kind, *named)
     argv = [f"--op_mode={mode}", f"--load_model_url={url}", f"--results_dir={tmp_path / 'r'}"]
@@ -95,9 +87,7 @@ def test_an_environment_that_a_file_names_is_not_imported(
     assert not stranger.ran
 
 
-def test_a_typed_environment_does_not_open_the_door_for_the_one_in_the_file(
-    tmp_path: Path, stranger: Stranger
-) -> None:
+def test_a_typed_environment_does_not_open_the_door_for_the_one_in_the_file(tmp_path, stranger):
     """In test mode the games of the checkpoint decide what the model looks like."""
     url = of_stranger(tmp_path / "folder", "run", stranger.env, stranger.env)
     with pytest.raises(ConfigError, match=stranger.module):
@@ -106,7 +96,7 @@ def test_a_typed_environment_does_not_open_the_door_for_the_one_in_the_file(
 
 
 @pytest.mark.parametrize("how", ["--env=EVIL", "--trust_env_module=True"])
-def test_what_was_typed_is_imported(tmp_path: Path, stranger: Stranger, how: str) -> None:
+def test_what_was_typed_is_imported(tmp_path, stranger, how):
     url = of_stranger(tmp_path / "folder", "run", stranger.env, stranger.env)
     session = prepare(
         ["--op_mode=train_w_load", f"--load_model_url={url}", how.replace("EVIL", stranger.env)]
@@ -116,9 +106,7 @@ def test_what_was_typed_is_imported(tmp_path: Path, stranger: Stranger, how: str
 
 
 @pytest.mark.parametrize("given", [{}, {"trust_env_module": True}])
-def test_a_sequence_cannot_name_a_module_either(
-    tmp_path: Path, stranger: Stranger, given: dict[str, Any]
-) -> None:
+def test_a_sequence_cannot_name_a_module_either(tmp_path, stranger, given):
     overrides = tmp_path / "overrides.json"
     overrides.write_text(json.dumps({**given, "env": stranger.env}))
     with pytest.raises(
@@ -131,7 +119,7 @@ def test_a_sequence_cannot_name_a_module_either(
         assert stranger.ran
 
 
-def test_a_resume_of_an_own_run_says_what_to_type(tmp_path: Path, stranger: Stranger) -> None:
+def test_a_resume_of_an_own_run_says_what_to_type(tmp_path, stranger):
     url = of_stranger(tmp_path / "folder", "run", stranger.env, stranger.env)
     assert load(url).state["flags"]["env"] == stranger.env
     with pytest.raises(ConfigError, match="from --load_model_url=.*folder") as caught:

@@ -88,18 +88,6 @@ def test_batches_come_from_the_pool_and_news_with_them(experience, pool):
     assert experience.stats()["workers/alive"] == 1
 
 
-def test_a_thread_that_stands_still_is_named_with_its_place(experience, pool):
-    go, poll = threading.Event(), pool.poll
-    pool.poll = lambda timeout_s: go.wait(HANGS_S) and poll(timeout_s)
-    deadline = time.monotonic() + HANGS_S
-    try:
-        while not any(line.startswith("ingest: _take_in_all (") for line in experience.missing()):
-            assert time.monotonic() < deadline, experience.missing()
-            time.sleep(0.05)
-    finally:
-        go.set()
-
-
 def test_the_age_of_what_is_learned_is_counted_from_the_newest_word(experience, pool):
     for _ in range(8):
         pool.may_give.release()

@@ -65,16 +65,6 @@ def test_unrolls_of_another_layout_that_waited_when_it_was_saved_are_left_behind
     assert trained(folder, 400, checkpoint).agent_steps >= 400
 
 
-def test_the_user_is_told_what_a_batch_waits_for(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(ritornello.agent.run.trainer, "SILENCE_S", 0.0)
-    folder = RunFolder.create(tmp_path, "Test-v0")
-    blueprint = make_blueprint(reproducible=True, environment_max_steps=100)
-    with closing(JsonLinesSink(folder.metrics_file)) as sink:
-        Trainer(blueprint, folder, sink).run()
-    said = [line for line in caplog.messages if line.startswith("no batch for")]
-    assert "queue has " in said[0]
-
-
 class Noted:
     """A sink that keeps records."""
 

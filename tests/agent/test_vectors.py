@@ -1,7 +1,6 @@
 """Running statistics of vector observations: exact, the same at all learners, kept with weights."""
 
 import copy
-import threading
 
 import numpy as np
 import pytest
@@ -14,22 +13,6 @@ from ritornello.agent.models.vectors import LARGEST, NormalisedVectors, VectorSt
 from ritornello.core.errors import ConfigError
 from tests.agent.builders import make_batch, make_small_model, make_spec
 from tests.agent.runs import make_blueprint
-
-
-class Two:
-    """One of two learners in threads of one process."""
-
-    world_size = 2
-
-    def __init__(self, rank, shared):
-        self.rank, self.shared = rank, shared
-
-    def sum_(self, tensor, what):
-        self.shared["all"][self.rank] = tensor.clone()
-        self.shared["barrier"].wait(20)
-        total = self.shared["all"][0] + self.shared["all"][1]
-        self.shared["barrier"].wait(20)
-        return tensor.copy_(total)
 
 
 def vectors(seed, count, width=3):
@@ -63,29 +46,6 @@ def test_vectors_are_shown_in_deviations_from_their_mean():
     # 1000.01 has few digits of float32 left for its hundredths.
     torch.testing.assert_close(shown.std(0), torch.ones(3), atol=0.01, rtol=0)
     assert statistics.normalised(torch.full((1, 3), 1e30)).tolist() == [[LARGEST] * 3]
-
-
-def test_several_learners_have_the_statistics_of_all_their_vectors():
-    shared = {"all": [None, None], "barrier": threading.Barrier(2)}
-    own = [[vectors(1, 4), vectors(2, 0)], [vectors(3, 9), vectors(4, 5)]]
-    learners = [VectorStatistics(3), VectorStatistics(3)]
-
-    def learn(rank):
-        for seen in own[rank]:
-            learners[rank].observe(seen, Two(rank, shared))
-
-    threads = [threading.Thread(target=learn, args=(rank,)) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    alone = VectorStatistics(3)
-    for pair in zip(*own, strict=True):
-        alone.observe(torch.cat(pair))
-    for name, buffer in alone.named_buffers():
-        one, other = (dict(learner.named_buffers())[name] for learner in learners)
-        assert torch.equal(one, other)
-        torch.testing.assert_close(one, buffer)
 
 
 def test_a_model_shows_its_torso_what_the_learner_has_observed_and_saves_it():

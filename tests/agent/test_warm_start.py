@@ -14,29 +14,23 @@ import torch
 from ritornello.agent.assembly import Blueprint
 from ritornello.agent.models.base import Inputs
 from ritornello.agent.models.factory import ModelConfig, make_model
-from ritornello.agent.run.tally import new_tally
 from ritornello.agent.run.warm_start import carry_over, keep_actions, warm_start
 from ritornello.agent.session import Session, prepare
 from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.spec import EnvSpec, ObservationPart
-from tests.agent.runs import make_blueprint, states_at_start
+from tests.agent.runs import QUIET, make_blueprint, saved_state, states_at_start
 
 ONE, OTHER = "tests.fakes:tests/Counting-v0", "tests.fakes:tests/Owing-v0"
 ONE_BY_ANOTHER_ID = "tests.fakes:Counting-v0"
 BOTH = f"{ONE},{OTHER}"
 STEPS = 7000
-QUIET = ("--basic_verbose=False", "--tensorboard=False", "--charts=False")
 MODELS: list[dict[str, Any]] = [
     {},
     {"use_popart": False},
     {"use_task_id": True},
     {"use_task_id": True, "use_last_action": True, "use_lstm": True, "lstm_size": 8},
 ]
-
-
-def _tally(blueprint):
-    return new_tally(blueprint).state_dict()
 
 
 def trained(blueprint: Blueprint) -> Checkpoint:
@@ -46,13 +40,7 @@ def trained(blueprint: Blueprint) -> Checkpoint:
     with torch.no_grad():
         for tensor in learner.model.state_dict().values():
             tensor.add_(torch.rand(tensor.shape, generator=draw).to(tensor.dtype))
-    state = {
-        "flags": blueprint.flags.to_json(),
-        "env_spec": blueprint.env_spec.to_dict(),
-        "learner": learner.state_dict(),
-        "replay": blueprint.replay().state_dict(contents=False),
-        "tally": {**_tally(blueprint), "agent_steps": STEPS, "updates": 90},
-    }
+    state = saved_state(blueprint, learner, agent_steps=STEPS, updates=90)
     return Checkpoint(Path("old/checkpoints/update_000000090.pt"), state)
 
 
@@ -88,9 +76,7 @@ def answers(
         (ONE, f"{OTHER},{ONE}", [None, 0]),
     ],
 )
-def test_a_game_that_both_know_is_played_and_valued_as_before(
-    options: dict[str, Any], old: str, new: str, sources: list[int | None]
-) -> None:
+def test_a_game_that_both_know_is_played_and_valued_as_before(options, old, new, sources):
     before, after = make_blueprint(old, **options), make_blueprint(new, **options)
     checkpoint = trained(before)
     start = warm_start(checkpoint, after)
@@ -111,7 +97,7 @@ def test_a_game_that_both_know_is_played_and_valued_as_before(
             assert torch.equal(now[task], was[source])
 
 
-def test_a_new_game_has_the_head_that_any_new_run_would_have() -> None:
+def test_a_new_game_has_the_head_that_any_new_run_would_have():
     after = make_blueprint(BOTH)
     start = warm_start(trained(make_blueprint(ONE)), after)
     drawn = after.learner().model.state_dict()
@@ -121,7 +107,7 @@ def test_a_new_game_has_the_head_that_any_new_run_would_have() -> None:
         assert not torch.equal(got[0], drawn[f"value_head.{name}"][0]), name
 
 
-def test_what_the_pixels_of_a_game_look_like_follows_its_name() -> None:
+def test_what_the_pixels_of_a_game_look_like_follows_its_name():
     saved = {f"game_pixels.{game}.mean": torch.full((2,), float(game + 1)) for game in range(2)}
     drawn, alone = torch.zeros(2), "torso_net.convs.0.statistics.mean"
     assert carry_over(saved, {alone: drawn}, [1])[alone].tolist() == [2, 2]
@@ -138,7 +124,7 @@ PICTURES = (
 VECTOR = ObservationPart("speed", (2,), "float32")
 
 
-def test_what_each_part_of_an_observation_looks_like_goes_along() -> None:
+def test_what_each_part_of_an_observation_looks_like_goes_along():
     parts = (*PICTURES, VECTOR)
     size = sum(part.nbytes for part in parts)
     spec = EnvSpec("Own/Parts-v0", (size,), "uint8", 1, ("A", "B"), 1, observation_parts=parts)
@@ -155,7 +141,7 @@ def test_what_each_part_of_an_observation_looks_like_goes_along() -> None:
     assert not [name for name in known if not fresh[name].equal(drawn[name])]
 
 
-def test_weights_of_another_network_and_values_in_other_units_are_refused() -> None:
+def test_weights_of_another_network_and_values_in_other_units_are_refused():
     checkpoint = trained(make_blueprint(BOTH))
     with pytest.raises(CheckpointError, match="another network"):
         warm_start(checkpoint, make_blueprint(ONE, feature_out_layer_size=8))
@@ -165,7 +151,7 @@ def test_weights_of_another_network_and_values_in_other_units_are_refused() -> N
         warm_start(checkpoint, make_blueprint("tests.fakes:tests/Chain-v0"))
 
 
-def test_the_actions_of_the_old_run_are_kept_if_they_cover_those_of_the_new_games() -> None:
+def test_the_actions_of_the_old_run_are_kept_if_they_cover_those_of_the_new_games():
     spec = make_blueprint(ONE).env_spec
     six = ("NOOP", "FIRE", "RIGHT", "LEFT", "RIGHTFIRE", "LEFTFIRE")
     checkpoint = Checkpoint(
@@ -184,7 +170,7 @@ def test_the_actions_of_the_old_run_are_kept_if_they_cover_those_of_the_new_game
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path):
     """The folder of a run of two games."""
     blueprint = make_blueprint(BOTH, reproducible=True, environment_max_steps=60, seed=11)
     state = trained(blueprint).state
@@ -197,9 +183,7 @@ def prepared(run: Path, *flags: str) -> Session:
     return prepare([f"--load_model_url={run}", f"--results_dir={run.parent / 'new'}", *flags])
 
 
-def test_a_new_run_in_one_of_the_games_starts_from_the_weights(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_run_in_one_of_the_games_starts_from_the_weights(run, monkeypatch):
     starts = states_at_start(monkeypatch)
     training = prepared(run, f"--env={OTHER}", "--seed=3", *QUIET)
     assert training.start is not None
@@ -218,7 +202,7 @@ def test_a_new_run_in_one_of_the_games_starts_from_the_weights(
 
 
 @pytest.mark.slow
-def test_one_replay_for_all_games_keeps_those_that_a_resume_does_not_play(tmp_path: Path) -> None:
+def test_one_replay_for_all_games_keeps_those_that_a_resume_does_not_play(tmp_path):
     """CLEAR's setting: half of each batch is of all that was ever played."""
     replay = json.dumps(
         [
@@ -255,14 +239,14 @@ def test_one_replay_for_all_games_keeps_those_that_a_resume_does_not_play(tmp_pa
     assert "is not played any more" not in said, "CLEAR's loss holds the values"
 
 
-def test_a_test_is_played_by_the_model_of_all_games_in_the_games_asked_for(run: Path) -> None:
+def test_a_test_is_played_by_the_model_of_all_games_in_the_games_asked_for(run):
     tested = prepared(run, "--op_mode=test", f"--env={OTHER}")
     assert tested.envs == (OTHER,)
     assert tested.blueprint.env_spec.tasks == (ONE, OTHER)
     assert prepared(run, "--op_mode=test").envs == (ONE, OTHER)
 
 
-def test_an_atari_agent_goes_on_in_another_game_with_its_own_actions(tmp_path: Path) -> None:
+def test_an_atari_agent_goes_on_in_another_game_with_its_own_actions(tmp_path):
     small = {"model": "nature", "clip_rewards": True, "frame_scale_resolution": "40,40"}
     pong = make_blueprint("PongNoFrameskip-v4", **small)
     folder = tmp_path / "pong"

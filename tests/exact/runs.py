@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ class Outcome:
 
 
 @pytest.fixture
-def one_process() -> Iterator[None]:
+def one_process():
     """Undo what a reproducible run leaves behind in its process.
 
     That is settings of torch, and the files that a session could not close because its death was

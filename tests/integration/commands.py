@@ -5,10 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-from tests.deadlines import HANGS_S
+from tests.deadlines import HANGS_S, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 QUIET = ("--tensorboard=False", "--charts=False", "--log_interval_s=0.5")
@@ -55,18 +54,18 @@ def records(folder):
     return [json.loads(line) for line in lines]
 
 
-def wait_for_records(results, count, deadline_s=HANGS_S):
+def wait_for_records(results, count):
     """Wait until a run has written this many records with updates; return its folder."""
-    deadline = time.monotonic() + deadline_s
-    while time.monotonic() < deadline:
-        folders = list(Path(results).glob("*/metrics.jsonl"))
-        if folders:
-            text = folders[0].read_text("utf-8")
-            written = [json.loads(x) for x in text.splitlines(keepends=True) if x.endswith("\n")]
+
+    def folder():
+        for metrics in Path(results).glob("*/metrics.jsonl"):
+            lines = metrics.read_text("utf-8").splitlines(keepends=True)
+            written = [json.loads(line) for line in lines if line.endswith("\n")]
             if sum(record["updates"] > 0 for record in written) >= count:
-                return folders[0].parent
-        time.sleep(0.05)
-    raise AssertionError(f"the run did not write {count} records in {deadline_s} s")
+                return metrics.parent
+        return None
+
+    return wait_until(folder, f"the run did not write {count} records")
 
 
 def descendants(pid):
@@ -80,10 +79,7 @@ def interrupt(process, number=signal.SIGINT, limit_s=HANGS_S):
     children = descendants(process.pid)
     process.send_signal(number)
     output, _ = process.communicate(timeout=limit_s)
-    deadline = time.monotonic() + 30
-    while any(child.is_running() for child in children) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not [child for child in children if child.is_running()], "processes were left behind"
+    wait_until(lambda: not any(child.is_running() for child in children), "left behind")
     return process.returncode, output
 
 

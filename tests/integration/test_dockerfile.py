@@ -56,7 +56,7 @@ def needed_distributions() -> dict[str, metadata.Distribution]:
 
 
 @pytest.fixture
-def bare_python(tmp_path: Path) -> Path:
+def bare_python(tmp_path):
     """Python in an environment that has what requirements.txt asks for, and nothing else."""
     venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
     (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
@@ -68,7 +68,7 @@ def bare_python(tmp_path: Path) -> Path:
     return tmp_path / "venv" / "bin" / "python"
 
 
-def test_the_program_of_the_image_is_not_root_and_comes_after_everything_that_is() -> None:
+def test_the_program_of_the_image_is_not_root_and_comes_after_everything_that_is():
     (user,) = arguments_of("USER")
     assert user == "agent"
     text = (ROOT / "Dockerfile").read_text("utf-8")
@@ -78,9 +78,7 @@ def test_the_program_of_the_image_is_not_root_and_comes_after_everything_that_is
 @pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="the image is of Linux")
-def test_the_files_of_the_image_are_a_program_that_trains(
-    tmp_path: Path, bare_python: Path
-) -> None:
+def test_the_files_of_the_image_are_a_program_that_trains(tmp_path, bare_python):
     app = tmp_path / "app"
     for path in context():
         (app / path).parent.mkdir(parents=True, exist_ok=True)

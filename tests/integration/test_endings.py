@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ritornello.agent.stored.checkpoint import load
+from tests.deadlines import wait_until
 from tests.integration.commands import (
     HANGS_S,
     QUIET,
@@ -31,14 +32,6 @@ LOUD_SAVE = "--save_model_period=7"
 def popen(results, *flags, **more):
     command = [sys.executable, "main.py", f"--results_dir={results}", *QUIET, *SMALL, *flags]
     return subprocess.Popen(command, cwd=ROOT, **more)
-
-
-def wait_until(condition, process=None):
-    deadline = time.monotonic() + HANGS_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        assert process is None or process.poll() is None, "the run has ended"
-        time.sleep(0.02)
 
 
 def log_of(results):
@@ -77,7 +70,7 @@ def test_a_signal_while_the_program_starts_ends_it_with_130_and_without_a_traceb
 ):
     process = start(tmp_path, *SMALL, ENDLESS)
     try:
-        wait_until(lambda: has_begun(process), process)
+        wait_until(lambda: has_begun(process), process=process)
         time.sleep(seconds)  # in the first start, in the second, in imports, or beyond them
         process.send_signal(number)
         output, _ = process.communicate(timeout=HANGS_S)
@@ -171,7 +164,7 @@ def test_the_summary_of_an_earlier_session_does_not_outlive_a_later_one(tmp_path
     resume = ("--op_mode=train_w_load", f"--load_model_url={folder}")
     process = start(tmp_path, *resume, ENDLESS)
     try:
-        wait_until(lambda: not (folder / "summary.json").exists(), process)
+        wait_until(lambda: not (folder / "summary.json").exists(), process=process)
         process.kill()
         process.communicate(timeout=HANGS_S)
     finally:

@@ -1,12 +1,12 @@
 """Whole runs in which one server acts for all workers."""
 
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from ritornello.agent.stored.checkpoint import load
+from tests.deadlines import wait_until
 from tests.integration.commands import (
     SMALL,
     descendants,
@@ -31,17 +31,16 @@ def mapped(process):
     return {name for name in ("ring", "mailbox") if f"vtrace_{name}" in text}
 
 
-def children(process, limit_s=45):
+def children(process):
     """(the server, the two workers) of a run, as soon as all have started."""
-    deadline = time.monotonic() + limit_s
-    while time.monotonic() < deadline:
+
+    def started():
         alive = descendants(process.pid)
         servers = [child for child in alive if mapped(child) == {"mailbox"}]
         workers = [child for child in alive if mapped(child) == {"ring", "mailbox"}]
-        if len(servers) == 1 and len(workers) == 2:
-            return servers[0], workers
-        time.sleep(0.05)
-    raise AssertionError(f"no server and two workers in {limit_s} s")
+        return (*servers, workers) if (len(servers), len(workers)) == (1, 2) else None
+
+    return wait_until(started, "no server and two workers")
 
 
 @pytest.mark.slow
@@ -53,14 +52,14 @@ def test_a_killed_server_and_a_killed_worker_are_replaced_and_the_run_stops_clea
         for restarts, who in enumerate(("server", "worker"), 1):
             server, workers = children(process)
             (server if who == "server" else workers[0]).kill()
-            deadline = time.monotonic() + 45
-            while records(folder)[-1]["values"].get("workers/restarts", 0) < restarts:
-                assert time.monotonic() < deadline, f"the death of the {who} was not noticed"
-                time.sleep(0.1)
-            steps = records(folder)[-1]["agent_steps"]
-            while records(folder)[-1]["agent_steps"] <= steps + 100:
-                assert time.monotonic() < deadline, f"without its {who} the run did not go on"
-                time.sleep(0.1)
+
+            def last(name):
+                record = records(folder)[-1]
+                return {**record, **record["values"]}.get(name, 0)
+
+            wait_until(lambda n=restarts: last("workers/restarts") >= n, f"{who}: not noticed")
+            steps = last("agent_steps")
+            wait_until(lambda n=steps: last("agent_steps") > n + 100, f"{who}: it did not go on")
         status, output = interrupt(process)
     finally:
         process.kill()

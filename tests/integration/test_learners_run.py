@@ -3,13 +3,13 @@
 import json
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
 
 from ritornello.agent.stored.checkpoint import load
 from tests.agent.test_steering import state_of, tell
+from tests.deadlines import wait_until
 from tests.integration.commands import (
     HANGS_S,
     QUIET,
@@ -43,10 +43,7 @@ def finish(process, children):
         output, _ = process.communicate(timeout=HANGS_S)
     finally:
         process.kill()
-    deadline = time.monotonic() + HANGS_S
-    while any(child.is_running() for child in children) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not [child for child in children if child.is_running()], "processes were left behind"
+    wait_until(lambda: not any(child.is_running() for child in children), "left behind")
     return process.returncode, output
 
 
@@ -71,7 +68,7 @@ NUMBERS = ("--env=tests.worlds:tests/Remote-v0", "--normalise_vectors=True")
     ],
 )
 def test_two_learners_train_as_one_run(tmp_path, world):
-    status, output = run(tmp_path, *SMALL, *world, TWO, "--environment_max_steps=4000")
+    status, output = run(tmp_path, *SMALL, *world, TWO, "--environment_max_steps=2000")
     assert status == 0, output
     folder = only_run(tmp_path)
     assert "2 learners; each has such workers, and batches of 4 unrolls of its own: 8 together" in (
@@ -82,7 +79,7 @@ def test_two_learners_train_as_one_run(tmp_path, world):
     assert f"--resume={folder}" in command
     assert "--learner_count=2" in command
     first = records(folder)[-1]
-    assert first["agent_steps"] >= 4000
+    assert first["agent_steps"] >= 2000
     assert updates_saved(folder) == first["updates"]
     # Each update takes new unrolls of both: two learners, half a batch of 4 each, 5 steps.
     assert first["updates"] <= first["agent_steps"] / (2 * 2 * 5) + 10

@@ -4,32 +4,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from ritornello.agent.stored.checkpoint import load
 from tests import troubled
-from tests.deadlines import HANGS_S
+from tests.deadlines import HANGS_S, wait_until
 from tests.integration.commands import ROOT, SMALL, descendants, start, wait_for_records
+from tests.troubled import lives
 
 pytestmark = pytest.mark.process
-
-
-def lives(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def wait_until(condition, what):
-    deadline = time.monotonic() + HANGS_S
-    while not (result := condition()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-    return result
 
 
 @pytest.fixture
@@ -71,7 +55,7 @@ def test_nothing_outlives_a_killed_learner_whose_environments_hang_and_own_proce
 @pytest.mark.slow
 def test_nothing_outlives_a_killed_reproducible_run_although_it_was_forgotten(run, tmp_path):
     process = run("Careless", "--reproducible=True")
-    wait_for_records(tmp_path / "results", 1, deadline_s=HANGS_S)
+    wait_for_records(tmp_path / "results", 1)
     owned = troubled.simulators(tmp_path)
     assert len([pid for pid in owned if lives(pid)]) >= 2
     everybody = owned | {child.pid for child in descendants(process.pid)}
@@ -82,7 +66,7 @@ def test_nothing_outlives_a_killed_reproducible_run_although_it_was_forgotten(ru
 @pytest.mark.slow
 def test_a_clean_stop_closes_environments_and_leaves_nothing(run, tmp_path):
     process = run("Owning")
-    wait_for_records(tmp_path / "results", 1, deadline_s=HANGS_S)
+    wait_for_records(tmp_path / "results", 1)
     everybody = {child.pid for child in descendants(process.pid)}
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=HANGS_S)
@@ -121,7 +105,7 @@ def test_a_run_of_a_killed_sequence_saves_and_ends(tmp_path):
     ) as sequence:  # fmt: skip
         try:
             folder = wait_until(lambda: list(tmp_path.glob("one_*/001_*")), "no run")[0]
-            run_folder = wait_for_records(folder, 1, deadline_s=HANGS_S)
+            run_folder = wait_for_records(folder, 1)
             everybody = {child.pid for child in descendants(sequence.pid)}
             assert len(everybody) >= 3
             assert not list((run_folder / "checkpoints").glob("update_*.pt"))

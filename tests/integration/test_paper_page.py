@@ -60,7 +60,7 @@ def check_products(place: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_the_whole_page_works_from_the_training_on(tmp_path: Path) -> None:
+def test_the_whole_page_works_from_the_training_on(tmp_path):
     printed = run_blocks(tmp_path)
     assert "5 games of CartPole-v1" in printed
     assert "agent steps: nan" not in printed

@@ -12,6 +12,7 @@ from ritornello import main
 from ritornello.agent.stored.checkpoint import load
 from ritornello.core.project import main_command
 from ritornello.metrics.record import check_declared
+from tests.deadlines import wait_until
 from tests.integration.commands import (
     HANGS_S,
     SMALL,
@@ -200,10 +201,7 @@ def test_the_second_signal_forces(tmp_path):
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=HANGS_S)
         assert process.returncode == 130
-        deadline = time.monotonic() + HANGS_S
-        while any(child.is_running() for child in children):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: not any(child.is_running() for child in children))
     finally:
         process.kill()
 

@@ -3,13 +3,12 @@
 import contextlib
 import json
 import signal
-import time
 
 import pytest
 
 from ritornello.live.overview import Overview
 from ritornello.live.places import ResultsFolder
-from tests.deadlines import HANGS_S
+from tests.deadlines import HANGS_S, wait_until
 from tests.integration.commands import SMALL, hurt_by, only_run, run, start
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -20,29 +19,22 @@ def said(folder):
         return json.loads((folder / "status.json").read_text("utf-8"))
 
 
-def wait_for(results, state, process):
-    deadline = time.monotonic() + HANGS_S
-    while time.monotonic() < deadline:
-        assert process.poll() is None, process.communicate()[0]
-        for folder in results.glob("*/"):
-            status = said(folder)
-            if status is not None and status["state"] == state:
-                return status
-        time.sleep(0.05)
-    raise AssertionError(f"the run was never {state}")
+def is_training(results):
+    return [
+        status
+        for folder in results.glob("*/")
+        if (status := said(folder)) is not None and status["state"] == "training"
+    ]
 
 
 def test_a_run_that_is_killed_is_seen_to_have_died_and_goes_on_as_the_next_session(tmp_path):
     endless = "--environment_max_steps=100000000"
     process = start(tmp_path, *SMALL, endless, "--save_model_period=5", "--log_interval_s=0.1")
     try:
-        status = wait_for(tmp_path, "training", process)
+        (status,) = wait_until(lambda: is_training(tmp_path), process=process)
         assert status["pid"] == process.pid
-        deadline = time.monotonic() + HANGS_S
         folder = only_run(tmp_path)
-        while not any(folder.glob("checkpoints/*.pt")):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: any(folder.glob("checkpoints/*.pt")))
         # A name in the table is a process of this run.
         workers = said(folder)["workers"]
         assert [worker["number"] for worker in workers] == [0, 1]

@@ -1,7 +1,5 @@
 """An agent that acts on observations plays as test mode does, whoever owns the environments."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

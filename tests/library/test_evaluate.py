@@ -1,7 +1,5 @@
 """Whole games as a call, and the table of a run."""
 
-from __future__ import annotations
-
 import signal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """docs/library.md and docs/library.ipynb do what they say: their code is run, in order."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

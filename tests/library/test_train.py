@@ -1,7 +1,5 @@
 """A training as a call: it ends as it says, and leaves the interpreter as it was."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

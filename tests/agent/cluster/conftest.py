@@ -1,7 +1,5 @@
 """Fixtures of the tests with real Ray."""
 
-from __future__ import annotations
-
 import fcntl
 import secrets
 import tempfile

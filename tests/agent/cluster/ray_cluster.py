@@ -2,22 +2,10 @@
 
 add <cpus>     -> node <number>
 kill <number>  -> done
-freeze <number>, thaw <number>: its raylet and all that the raylet has started
-head           kill the head's server (gcs_server)
 """
 
-from __future__ import annotations
-
 import os
-import signal
 import sys
-
-
-def members(pid):
-    import psutil
-
-    process = psutil.Process(pid)
-    return [*process.children(recursive=True), process]
 
 
 def main(folder):
@@ -47,14 +35,7 @@ def main(folder):
             nodes.append(cluster.add_node(num_cpus=cpus, object_store_memory=80_000_000))
             print("node", len(nodes) - 1, flush=True)
             continue
-        if word == "kill":
-            cluster.remove_node(nodes[int(number[0])], allow_graceful=False)
-        elif word in ("freeze", "thaw"):
-            raylet = nodes[int(number[0])].all_processes["raylet"][0].process.pid
-            for process in members(raylet):
-                process.send_signal(signal.SIGSTOP if word == "freeze" else signal.SIGCONT)
-        elif word == "head":
-            cluster.head_node.kill_gcs_server()
+        cluster.remove_node(nodes[int(number[0])], allow_graceful=False)
         print("done", flush=True)
     cluster.shutdown()
 

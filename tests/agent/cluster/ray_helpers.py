@@ -1,7 +1,5 @@
 """What tests with real Ray share: clusters, streams of unrolls, and whose processes are whose."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess
