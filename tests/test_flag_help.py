@@ -4,7 +4,7 @@ import pytest
 
 from ritornello import main
 from ritornello.core.errors import ConfigError
-from ritornello.flags.group import is_for_developers, other_name
+from ritornello.flags.group import marks_of
 from ritornello.flags.help import MAIN_FLAGS, flag_groups, help_text, topic_of
 from ritornello.flags.options import GROUPS, Flags
 from ritornello.flags.presets import PRESETS
@@ -13,7 +13,7 @@ TOPICS = ("", "all", "presets", *GROUPS)
 
 
 def shown_name(name: str) -> str:
-    return f"--{other_name(Flags.model_fields[name]) or name}=<"
+    return f"--{marks_of(Flags.model_fields[name]).also or name}=<"
 
 
 @pytest.mark.parametrize("width", [80, 100])
@@ -44,7 +44,9 @@ def test_help_shows_what_a_flag_takes_as_its_type_says(name, kind):
 
 
 def test_each_help_shows_its_flags_and_no_others():
-    users = [name for name, field in Flags.model_fields.items() if not is_for_developers(field)]
+    users = [
+        name for name, field in Flags.model_fields.items() if not marks_of(field).for_developers
+    ]
     expected = {
         "": [name for name in users if name in MAIN_FLAGS],
         "all": list(Flags.model_fields),

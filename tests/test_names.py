@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ritornello.core.errors import ConfigError
-from ritornello.flags.group import other_name
+from ritornello.flags.group import marks_of
 from ritornello.flags.names import ALIASES, COMMANDS, HINTS, flag_of, is_name, named_values
 from ritornello.flags.options import Flags
 from ritornello.flags.presets import PRESETS
@@ -53,7 +53,7 @@ def test_what_is_no_flag_is_answered(argv, told):
 
 def test_every_hint_names_flags_and_presets_that_exist_and_hides_none():
     known = {*Flags.model_fields, *COMMANDS}
-    known |= {name for field in Flags.model_fields.values() if (name := other_name(field))}
+    known |= {name for field in Flags.model_fields.values() if (name := marks_of(field).also)}
     theirs = [name for names in HINTS.values() for name in names.split()]
     assert len(theirs) == len(set(theirs))
     assert not {*theirs, *ALIASES} & known

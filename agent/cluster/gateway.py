@@ -10,20 +10,20 @@ Next to read: agent/cluster/gateway_pool.py, the learner's side.
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from ritornello.agent.acting.config import WorkerConfig
 from ritornello.agent.acting.worker import words_of
 from ritornello.agent.cluster.dispatcher import Dispatcher
-from ritornello.agent.cluster.reports import ReportSender
 from ritornello.core.errors import Closed, PlatformError, WorkerDied
+from ritornello.core.plain_data import cut
 from ritornello.core.process_death import ignore_interrupts
 from ritornello.core.unroll import UnrollSchema
 from ritornello.transport.channel import WorkerEnd, last_words
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 STEP_S = 0.2  # at most, so that it looks up often
 SLOT_S = 0.05
 METRICS_S = 1.0
+MAX_CHARACTERS = 900  # of a log line; a message must stay below the 4,096 bytes of PIPE_BUF
 FINAL = "on all machines: "  # the last words of a gateway whose successor would fail as well
 
 
@@ -64,14 +65,12 @@ def gateway_main(
     config: GatewayConfig,
     end: WorkerEnd,
     board: WeightBoard,
-    report_pipe: Connection,
     lifeline: LifelineEnd,
 ) -> None:
     """Entry point of the process. Returns when told to stop or when the learner is gone."""
     ignore_interrupts()
     lifeline.hold()
-    reports = ReportSender(report_pipe)
-    reports.log_here()
+    _LogReports(end).log_here()
     cluster: RayCluster | None = None
     try:
         cluster = config.connect()
@@ -84,7 +83,7 @@ def gateway_main(
             worker_timeout_s=config.worker_timeout_s,
             life=config.life,
         )
-        Gateway(config.schema(), end, dispatcher, reports, lifeline.pulse.beat).run()
+        Gateway(config.schema(), end, dispatcher, lifeline.pulse.beat).run()
     except Closed:
         pass  # told to stop, or the learner's process is gone
     except BaseException as error:
@@ -99,6 +98,23 @@ def gateway_main(
         end.close()
 
 
+class _LogReports(logging.Handler):
+    """Sends to the learner what this program logs in this process, INFO and above."""
+
+    def __init__(self, end: WorkerEnd) -> None:
+        super().__init__(logging.INFO)
+        self._end = end
+
+    def log_here(self) -> None:
+        logger = logging.getLogger("ritornello.agent")
+        logger.addHandler(self)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._end.send_report((record.levelno, cut(record.getMessage(), MAX_CHARACTERS)))
+
+
 class Gateway:
     """The loop between a dispatcher and the learner's ring. One thread."""
 
@@ -107,7 +123,6 @@ class Gateway:
         schema: UnrollSchema,
         end: WorkerEnd,
         dispatcher: Dispatcher,
-        reports: ReportSender,
         beat: Callable[[Phase], None],
     ) -> None:
         """Start nothing.
@@ -116,13 +131,11 @@ class Gateway:
           schema: layout of the unrolls.
           end: side of the ring and pipe on which a worker is.
           dispatcher: has the workers.
-          reports: where metrics go.
           beat: is told that this process lives.
         """
         self._schema = schema
         self._end = end
         self._dispatcher = dispatcher
-        self._reports = reports
         self._beat = beat
         self._slot: int | None = None
         self._seen = (time.monotonic(), time.process_time(), 0, 0)  # when metrics were sent last
@@ -140,7 +153,7 @@ class Gateway:
             self._dispatcher.step(0.0 if self._dispatcher.blocks else STEP_S)
             self._hand_over()
             if time.monotonic() - self._seen[0] >= METRICS_S:
-                self._reports.send_metrics(self._metrics())
+                self._end.send_report(self._metrics())
 
     def _hand_over(self) -> None:
         """Write blocks into the learner's ring, as far as there is room."""

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 from ritornello.agent.cluster.gateway import FINAL, GatewayConfig, gateway_main
-from ritornello.agent.cluster.reports import ReportReceiver
 from ritornello.agent.pools.places import WorkerPlace
 from ritornello.agent.pools.pool import ProcessPool
 from ritornello.agent.pools.worker_pool import UnrollBlock
@@ -48,18 +46,12 @@ class GatewayPlace(WorkerPlace):
         self.metrics: dict[str, float] = {}  # as the gateway sent them last
         self.before = dict.fromkeys(COUNTERS, 0.0)  # what gateways that are gone have counted
         self.final_words = ""  # why no other gateway could do better
-        self._reports = ReportReceiver()
-
-    def launch(self, board: WeightBoard) -> None:
-        """Start a gateway, also in the place of one that died."""
-        with closing(self._reports.open()) as self._report_pipe:
-            super().launch(board)
 
     def entry(
         self, end: WorkerEnd, board: WeightBoard
     ) -> tuple[Callable[..., None], Sequence[Any]]:
         """Return what the process runs, and its arguments."""
-        return gateway_main, (self.config, end, board, self._report_pipe)
+        return gateway_main, (self.config, end, board)
 
     def receive(self) -> list[ToLearner]:
         """Return what has come, without waiting."""
@@ -70,7 +62,8 @@ class GatewayPlace(WorkerPlace):
 
     def read_reports(self) -> None:
         """Log what the gateway has said, and keep its metrics."""
-        for report in self._reports.receive():
+        reports, self.channel.reports = self.channel.reports, []
+        for report in reports:
             if isinstance(report, dict):
                 self.metrics = report
             else:
@@ -83,11 +76,6 @@ class GatewayPlace(WorkerPlace):
             self.before[name] += self.metrics.get(name, 0.0)
         self.metrics = {}
         return super().bury()
-
-    def close(self) -> None:
-        """Read the last reports and close the pipe."""
-        self.read_reports()
-        self._reports.close()
 
 
 class GatewayPool:
@@ -164,7 +152,7 @@ class GatewayPool:
     def stop(self, grace_s: float) -> None:
         """Ask the gateway to end everything that it has started, then make it."""
         self._pool.stop(max(grace_s, CLOSE_S))
-        self._place.close()
+        self._place.read_reports()
 
 
 def ring_slots(worker_count: int) -> int:

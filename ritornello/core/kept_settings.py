@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 import os
 import sys
 import warnings
@@ -27,45 +28,40 @@ def settings_kept() -> Iterator[None]:
     default dtype, default device and gradient mode. Signal handlers are taken back by
     core/stop_signals.py, where they belong.
     """
-    with warnings.catch_warnings():
-        kept = _settings()
-        try:
-            yield
-        finally:
-            _put_back(kept)
+    root: Any = logging.getLogger()
+    with warnings.catch_warnings(), contextlib.ExitStack() as put_back:
+        put_back.callback(_put_torch_back, _settings_of_torch())
+        put_back.callback(revive_loggers)
+        put_back.callback(logging.disable, root.manager.disable)
+        put_back.callback(logging.setLogRecordFactory, logging.getLogRecordFactory())
+        for owner in (*root.handlers, root):
+            put_back.callback(_put_filters_back, owner, owner.level, list(owner.filters))
+        put_back.callback(operator.setitem, root.handlers, slice(None), list(root.handlers))
+        for name in ("stdin", "stdout", "stderr"):
+            put_back.callback(setattr, sys, name, getattr(sys, name))
+        put_back.callback(_keep_recursion, sys.getrecursionlimit())
+        put_back.callback(_go_back_to, _directory())
+        yield
 
 
-def _settings() -> dict[str, Any]:
-    root = logging.getLogger()
-    return {
-        "directory": _directory(),
-        "streams": (sys.stdin, sys.stdout, sys.stderr),
-        "recursion": sys.getrecursionlimit(),
-        "logging": (root.level, list(root.filters), root.manager.disable),
-        "handlers": {handler: (handler.level, list(handler.filters)) for handler in root.handlers},
-        "records": logging.getLogRecordFactory(),
-        "torch": _settings_of_torch(),
-    }
+def _put_filters_back(owner: Any, level: int, filters: list[Any]) -> None:
+    owner.setLevel(level)
+    owner.filters[:] = filters
 
 
-def _put_back(kept: dict[str, Any]) -> None:
-    if kept["directory"] is not None and _directory() != kept["directory"]:
+def _keep_recursion(limit: int) -> None:
+    sys.setrecursionlimit(max(limit, sys.getrecursionlimit()))
+
+
+def _go_back_to(directory: str | None) -> None:
+    if directory is not None and _directory() != directory:
         with contextlib.suppress(OSError):  # it was removed
-            os.chdir(kept["directory"])
-    sys.stdin, sys.stdout, sys.stderr = kept["streams"]
-    sys.setrecursionlimit(max(kept["recursion"], sys.getrecursionlimit()))
-    root = logging.getLogger()
-    level, root.filters[:], disabled = kept["logging"]
-    root.setLevel(level)
-    root.handlers[:] = kept["handlers"]
-    for handler, (level, filters) in kept["handlers"].items():
-        handler.setLevel(level)
-        handler.filters[:] = filters
-    logging.setLogRecordFactory(kept["records"])
-    logging.disable(disabled)
-    revive_loggers()
+            os.chdir(directory)
+
+
+def _put_torch_back(settings: tuple[Any, ...]) -> None:
     if "torch" in sys.modules:
-        set_torch(*kept["torch"])
+        set_torch(*settings)
 
 
 def revive_loggers() -> None:

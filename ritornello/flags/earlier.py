@@ -41,34 +41,17 @@ def _is_on(value: Any) -> bool:
     return str(value).lower() in ("true", "1", "yes", "on", "t", "y")
 
 
-def _switch(flag: str, off: Any, on: Any) -> Callable[[dict[str, Any], Any], None]:
-    """Return the conversion of a switch: off or on is a value of `flag` now, if it is on by any."""
+def _switch(flag: str, **values: Any) -> Callable[[dict[str, Any], Any], None]:
+    """Return the conversion of a switch: `off` and `on` are values of `flag` now.
+
+    Where one is left out, it was the default. A value that stands there already wins over `on`.
+    """
 
     def convert(flags: dict[str, Any], value: Any) -> None:
-        if not _is_on(value):
-            flags[flag] = off
-        else:
-            flags.setdefault(flag, on)
-
-    return convert
-
-
-def _only_off(flag: str, off: Any) -> Callable[[dict[str, Any], Any], None]:
-    """Return the conversion of a switch that is on by default: off is a value of `flag` now."""
-
-    def convert(flags: dict[str, Any], value: Any) -> None:
-        if not _is_on(value):
-            flags[flag] = off
-
-    return convert
-
-
-def _only_on(flag: str, on: Any) -> Callable[[dict[str, Any], Any], None]:
-    """Return the conversion of a switch that is off by default: on is a value of `flag` now."""
-
-    def convert(flags: dict[str, Any], value: Any) -> None:
-        if _is_on(value):
-            flags[flag] = on
+        if _is_on(value) and "on" in values:
+            flags.setdefault(flag, values["on"])
+        elif not _is_on(value) and "off" in values:
+            flags[flag] = values["off"]
 
     return convert
 
@@ -137,14 +120,14 @@ def _insecure(flags: dict[str, Any], value: Any) -> None:
 
 # Earlier flag -> what puts its value into today's flags. In this order.
 CONVERTED: dict[str, Callable[[dict[str, Any], Any], None]] = {
-    "clip_rewards": _switch("reward_clipping_method", "none", "abs_one_sign"),
-    "use_kl_mask": _switch("kl_mask_kind", "none", "implied"),
-    "use_policy_cloning_loss": _switch("policy_cloning_loss_weight", 0.0, 0.01),
-    "use_value_cloning_loss": _switch("value_cloning_loss_weight", 0.0, 0.005),
-    "clamp_last_reward": _only_off("use_last_reward", "raw"),
-    "full_action_space": _only_on("action_set", "all"),
-    "basic_verbose": _only_off("console", "messages"),
-    "caching": _only_off("caching_threads", 0),
+    "clip_rewards": _switch("reward_clipping_method", off="none", on="abs_one_sign"),
+    "use_kl_mask": _switch("kl_mask_kind", off="none", on="implied"),
+    "use_policy_cloning_loss": _switch("policy_cloning_loss_weight", off=0.0, on=0.01),
+    "use_value_cloning_loss": _switch("value_cloning_loss_weight", off=0.0, on=0.005),
+    "clamp_last_reward": _switch("use_last_reward", off="raw"),
+    "full_action_space": _switch("action_set", on="all"),
+    "basic_verbose": _switch("console", off="messages"),
+    "caching": _switch("caching_threads", off=0),
     "lstm_layers": _layers,
     "rmsprop_eps": _of_optimiser("optimizer_eps", "rmsprop"),
     "adam_eps": _of_optimiser("optimizer_eps", "adam"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
@@ -12,12 +13,17 @@ from pydantic.fields import FieldInfo
 # measured, written and shown. command: what one invocation does, reads and writes, and how long.
 Effect = Literal["learning", "machine", "output", "command"]
 
-_EFFECT = "effect"
-_OF_THIS_COMMAND = "of_this_command"
-_FOR_DEVELOPERS = "for_developers"
-_MAIN = "main"
-_OF_ATARI = "of_atari"
-_ALSO = "also"
+
+@dataclass(frozen=True)
+class Marks:
+    """What is said of one flag besides its type, default and help."""
+
+    effect: Effect | None = None  # what it changes; None: what the group's `effect` says
+    of_this_command: bool = False  # belongs to one command; never comes back from a checkpoint
+    for_developers: bool = False  # users have no use for it; only `--help=all` shows it
+    main: bool = False  # a first run, a second one or a paper needs it: `--help` shows it
+    of_atari: bool = False  # does nothing in games that are not Atari's
+    also: str | None = None  # a name that is taken as well, which users would type first
 
 
 class FlagGroup(BaseModel):
@@ -48,57 +54,20 @@ def flag(
     Args:
       default: what it is if nobody says anything; checked like what is typed.
       text: what it does, for users; with its unit.
-      effect: what it changes; None: what the group's `effect` says.
-      of_this_command: it belongs to one command, and never comes back from a checkpoint.
-      for_developers: users of the program have no use for it; only `--help=all` shows it.
-      main: a first run, a second one or a paper needs it: `--help` shows it.
-      of_atari: it does nothing in games that are not Atari's.
-      also: a name that is taken as well, which users would type first.
+      effect: this and the next ones are its `Marks`.
+      of_this_command: see there.
+      for_developers: see there.
+      main: see there.
+      of_atari: see there.
+      also: see there.
       **more: bounds, as pydantic's Field takes them.
     """
-    marks: dict[str, Any] = {
-        _EFFECT: effect,
-        _OF_THIS_COMMAND: of_this_command,
-        _FOR_DEVELOPERS: for_developers,
-        _MAIN: main,
-        _OF_ATARI: of_atari,
-        _ALSO: also,
-    }
-    return Field(default, description=text, json_schema_extra=marks, **more)
+    marks = Marks(effect, of_this_command, for_developers, main, of_atari, also)
+    return Field(default, description=text, json_schema_extra={"marks": marks}, **more)  # type: ignore[dict-item]
 
 
-def effect_in(group: type[FlagGroup], name: str) -> Effect | None:
-    """Return what a flag of a group changes; None if neither of them says it."""
-    effect: Effect | None = _mark(group.model_fields[name], _EFFECT) or group.effect
-    return effect
-
-
-def is_of_this_command(field: FieldInfo) -> bool:
-    """Whether a flag belongs to one command only."""
-    return bool(_mark(field, _OF_THIS_COMMAND))
-
-
-def is_for_developers(field: FieldInfo) -> bool:
-    """Whether a flag is of no use to users of the program."""
-    return bool(_mark(field, _FOR_DEVELOPERS))
-
-
-def is_main(field: FieldInfo) -> bool:
-    """Whether `--help` shows a flag."""
-    return bool(_mark(field, _MAIN))
-
-
-def is_of_atari(field: FieldInfo) -> bool:
-    """Whether a flag does nothing in games that are not Atari's."""
-    return bool(_mark(field, _OF_ATARI))
-
-
-def other_name(field: FieldInfo) -> str | None:
-    """Return the name that is taken as well, if there is one."""
-    also: str | None = _mark(field, _ALSO)
-    return also
-
-
-def _mark(field: FieldInfo, name: str) -> Any:
-    marks = field.json_schema_extra
-    return marks.get(name) if isinstance(marks, dict) else None
+def marks_of(field: FieldInfo) -> Marks:
+    """Return what is said of a flag."""
+    extra: Any = field.json_schema_extra
+    marks: Marks = extra["marks"]
+    return marks

@@ -15,12 +15,12 @@ from pydantic.fields import FieldInfo
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
-from ritornello.flags.group import is_for_developers, is_main, other_name
+from ritornello.flags.group import marks_of
 from ritornello.flags.options import GROUPS, Flags
 from ritornello.flags.presets import PRESETS, describe
 
 # What a first run, a second one and a paper need; `--help` shows these.
-MAIN_FLAGS = tuple(name for name, field in Flags.model_fields.items() if is_main(field))
+MAIN_FLAGS = tuple(name for name, field in Flags.model_fields.items() if marks_of(field).main)
 # Presets that environments of their kind begin with, and what the help says of them.
 FAMILIES = ("vector", "image", "several-games")
 OF_THE_DEFAULTS = (
@@ -149,7 +149,7 @@ def help_text(topic: str = "", width: int = 80) -> str:
 def _group(group: str, width: int, *, for_developers: bool) -> list[str]:
     lines = [f"{group}:"]
     for name, field in GROUPS[group].model_fields.items():
-        if for_developers or not is_for_developers(field):
+        if for_developers or not marks_of(field).for_developers:
             lines += _flag(*_described(name, field), width)
     return lines
 
@@ -157,7 +157,7 @@ def _group(group: str, width: int, *, for_developers: bool) -> list[str]:
 def _flag(name: str, kind: str, default: str, text: str, width: int) -> list[str]:
     if name == "replay_parameters":
         default = "half queue, half standard"
-    also = other_name(Flags.model_fields[name])
+    also = marks_of(Flags.model_fields[name]).also
     head = f"--{also or name}=<{kind}>"
     longer = f"; also --{name}" if also else ""
     return [

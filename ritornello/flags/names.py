@@ -13,7 +13,7 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.nearest_names import american
 from ritornello.core.plain_data import shown, shown_text
 from ritornello.flags.earlier import is_earlier
-from ritornello.flags.group import other_name
+from ritornello.flags.group import marks_of
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import REPLAY
 from ritornello.flags.problems import listed
@@ -69,7 +69,7 @@ def _spellings() -> dict[str, str]:
     """Return each name that means a flag, in American spelling -> the flag."""
     names = {american(name): name for name in Flags.model_fields}
     for name, field in Flags.model_fields.items():
-        if also := other_name(field):
+        if also := marks_of(field).also:
             names[american(also)] = name
     return {**names, **ALIASES}
 

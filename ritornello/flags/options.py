@@ -16,7 +16,7 @@ from ritornello.flags.algorithm import AlgorithmFlags
 from ritornello.flags.earlier import modern
 from ritornello.flags.environment import EnvironmentFlags
 from ritornello.flags.evaluation import EvaluationFlags
-from ritornello.flags.group import Effect, FlagGroup, effect_in
+from ritornello.flags.group import Effect, FlagGroup, marks_of
 from ritornello.flags.machine import MachineFlags
 from ritornello.flags.model import ModelFlags
 from ritornello.flags.optimiser import OptimiserFlags
@@ -46,7 +46,9 @@ GROUPS: dict[str, type[FlagGroup]] = {
 
 # Flag -> what it changes (flags/group.py); None if its mark is missing.
 EFFECTS: dict[str, Effect | None] = {
-    name: effect_in(group, name) for group in GROUPS.values() for name in group.model_fields
+    name: marks_of(field).effect or group.effect
+    for group in GROUPS.values()
+    for name, field in group.model_fields.items()
 }
 
 MIN_SCHEDULE_STEPS = 2_500_000  # see --lr_scheduler_steps

@@ -22,7 +22,7 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.flags.earlier import modern
 from ritornello.flags.flags_file import FlagsFile, read_flags_file
-from ritornello.flags.group import is_of_atari, is_of_this_command
+from ritornello.flags.group import marks_of
 from ritornello.flags.names import OVERRIDES, flag_of, named_values, unknown_option
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS, NETWORKS, REPLAY, SINKS, check_trusted_kinds
@@ -41,7 +41,7 @@ from ritornello.wrappers.trusted_modules import (
 
 # Values that belong to one invocation and never come back from a checkpoint.
 NOT_FROM_CHECKPOINT = {
-    name for name, field in Flags.model_fields.items() if is_of_this_command(field)
+    name for name, field in Flags.model_fields.items() if marks_of(field).of_this_command
 }
 
 # Nor does this where a new run starts from the weights of another: it plays other games.
@@ -56,7 +56,7 @@ CLIPPING = "reward_clipping_method"
 REGISTRIES = (NETWORKS, ALGORITHMS, SINKS)  # of parts of a user's own, named by flags
 
 # What does nothing where no game is of Atari.
-OF_ATARI = {name for name, field in Flags.model_fields.items() if is_of_atari(field)}
+OF_ATARI = {name for name, field in Flags.model_fields.items() if marks_of(field).of_atari}
 
 
 def parse(

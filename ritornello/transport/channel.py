@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import operator
+import select
 import time
 from dataclasses import astuple, dataclass, replace
 from multiprocessing.connection import Connection
@@ -75,6 +76,13 @@ class Failed:
     """The message of a worker that is about to exit because of an exception."""
 
     traceback: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """A line for the log, with its level, or metrics by name; of no block."""
+
+    content: tuple[int, str] | dict[str, float]
 
 
 # Learner to worker.
@@ -156,6 +164,12 @@ class WorkerEnd:
         """Report the exception that ends this worker."""
         self._send(Failed(traceback))
 
+    def send_report(self, content: tuple[int, str] | dict[str, float]) -> None:
+        """Send a line of the log or metrics; drop them where the pipe has no room."""
+        with contextlib.suppress(OSError, ValueError):  # the learner is gone: `check_open` says so
+            if select.select([], [self._connection], [], 0)[1]:  # so much that PIPE_BUF bytes fit
+                self._connection.send(Report(content))
+
     def close(self) -> None:
         """Close this process's copy of the worker's end. Idempotent.
 
@@ -190,6 +204,7 @@ class WorkerChannel:
         self.ended = True  # the other end is closed, and all its messages have been read
         self._connection: Connection | None = None
         self._games: tuple[EpisodeEnd, ...] = ()  # of the block that is announced next
+        self.reports: list[tuple[int, str] | dict[str, float]] = []  # for their reader to take away
 
     def open(self) -> WorkerEnd:
         """Make a fresh pipe, for the first start and for each restart of the worker.
@@ -226,7 +241,10 @@ class WorkerChannel:
             return messages
         try:
             while self.connection.poll(0):
-                message: ToLearner | Games = self.connection.recv()
+                message: ToLearner | Games | Report = self.connection.recv()
+                if isinstance(message, Report):
+                    self.reports.append(message.content)
+                    continue
                 if isinstance(message, Games):
                     self._games += message.episodes
                     continue

@@ -10,7 +10,7 @@ from ritornello.analysis.options import matching
 from ritornello.analysis.run_facts import NOT_CONFIGURATION
 from ritornello.analysis.runs import MAX_ROWS, find_runs, thinned, write_csv
 from ritornello.core.errors import ConfigError
-from ritornello.flags.group import is_of_this_command
+from ritornello.flags.group import marks_of
 from ritornello.flags.options import Flags
 from tests.analysis.builders import MIXED, write_run, write_run_of_games, write_sequence
 
@@ -37,7 +37,9 @@ def test_runs_are_found_below_a_folder_and_know_what_they_are(tmp_path):
 
 
 def test_flags_of_one_command_make_no_configuration():
-    of_this_command = {n for n, field in Flags.model_fields.items() if is_of_this_command(field)}
+    of_this_command = {
+        n for n, field in Flags.model_fields.items() if marks_of(field).of_this_command
+    }
     configuration = {"learner_count"}
     assert of_this_command - configuration <= NOT_CONFIGURATION <= set(Flags.model_fields)
 
