@@ -97,3 +97,23 @@ def heads_of(model, batch):
     """What the model says of each row of a batch, started from the stored state."""
     hidden, _ = model.hidden(model.torso(batch.obs), batch.inputs(), batch.state)
     return model.heads(hidden, batch.task_id)
+
+
+def sharpened(model, factor=100.0):
+    """Make the policy differ clearly from uniform, so that ratios are clipped on both sides."""
+    with torch.no_grad():
+        model.policy_head.weight *= factor
+    return model
+
+
+def otherwise_at_resets(batch):
+    """The batch in which other things happened at the reset rows."""
+    rows = batch.reset_row
+    assert rows.any()
+    return replace(
+        batch,
+        action=torch.where(rows, (batch.action + 1) % 3, batch.action),
+        reward=torch.where(rows, 77.0, batch.reward),
+        behaviour_params=torch.where(rows.unsqueeze(-1), 5.0, batch.behaviour_params),
+        behaviour_value=torch.where(rows, 99.0, batch.behaviour_value),
+    )

@@ -14,13 +14,11 @@ from ritornello.agent.learning.optim import OptimiserConfig, learning_rate, make
 from tests.agent.builders import make_batch, make_small_model, make_spec
 
 # Sums of raw terms: what a number in a test makes of the loss can be said by hand.
-CONFIG = ImpalaConfig(
-    reward_transform="none",
-    lambda_=1.0,
-    entropy_cost=0.01,
-    advantage_normalisation="none",
-    loss_reduction="sum",
-)
+RAW = {
+    "reward_transform": "none", "lambda_": 1.0, "entropy_cost": 0.01,
+    "advantage_normalisation": "none", "loss_reduction": "sum",
+}  # fmt: skip
+CONFIG = ImpalaConfig(**RAW)
 
 
 def make_learner(model=None, *, config=CONFIG, optimiser=None, **options):

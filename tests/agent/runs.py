@@ -11,7 +11,6 @@ from ritornello.flags.options import Flags
 COUNTING = "tests.fakes:tests/Counting-v0"
 BOTH_GAMES = f"{COUNTING},tests.fakes:tests/Owing-v0"
 QUIET = ("--basic_verbose=False", "--tensorboard=False", "--charts=False")
-INFINITE = "tests.fakes:tests/Infinite-v0"
 
 QUEUE_AND_STANDARD = [
     {"type": "queue", "capacity": 4, "sample_ratio": 0.5},

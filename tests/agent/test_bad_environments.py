@@ -1,7 +1,5 @@
 """What a user's environment does wrong is one message: before the start, or at its step."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import subprocess
@@ -60,7 +58,7 @@ def user_module(tmp_path, monkeypatch):
     gymnasium.registry.update(known)
 
 
-def refusal(*argv: str) -> str:
+def refusal(*argv):
     """Return the message with which a command is refused: short, printable, one."""
     with pytest.raises((ConfigError, CheckpointError)) as caught:
         prepare(argv)
@@ -70,7 +68,7 @@ def refusal(*argv: str) -> str:
     return message
 
 
-def trained(env: str, results: Path) -> Path:
+def trained(env, results):
     """Return the folder of a short run in an environment."""
     flags = (
         "--reproducible=True", "--environment_max_steps=300", "--envs_per_worker=1",

@@ -1,14 +1,9 @@
 """Checkpoints in a bad world: numbers that are not finite, wrong clocks, full disks, strangers."""
 
-from __future__ import annotations
-
 import logging
 import os
 import pickle
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +18,7 @@ from tests.agent.test_checkpoint import names, save_several
 NAN, INF = float("nan"), float("inf")
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -37,7 +32,7 @@ def test_weights_that_are_not_finite_are_refused_and_nothing_changes(tmp_path, b
     writer.save_best(state_at(1), score=1.0)
     before = contents(tmp_path)
     weights, square = torch.full((1000,), 1e38), torch.ones(3, dtype=torch.float64)
-    learner: dict[str, Any] = {
+    learner = {
         "model": {"mu": weights, "counts": torch.arange(3), "empty": torch.zeros(0)},
         "optimiser": {
             "state": {0: {"square_avg": square}},
@@ -154,7 +149,7 @@ def test_a_file_that_reads_back_otherwise_than_it_was_written_does_not_take_its_
 # --- strangers -----------------------------------------------------------------------------------
 
 
-def rewritten(path: Path, description: Callable[[bytes], bytes], compress: int = 0) -> None:
+def rewritten(path, description, compress=0):
     """Change the tree's description in a checkpoint, with right checksums, as a stranger can."""
     with zipfile.ZipFile(path) as archive:
         entries = {info.filename: archive.read(info) for info in archive.infolist()}
@@ -163,12 +158,12 @@ def rewritten(path: Path, description: Callable[[bytes], bytes], compress: int =
             archive.writestr(name, description(data) if name.endswith("data.pkl") else data)
 
 
-def saved(folder: Path, replay: dict[str, Any] | None = None) -> Path:
+def saved(folder, replay=None):
     state = {**state_at(1), "weights": torch.arange(10, dtype=torch.uint8)}
     return CheckpointWriter(folder).save(state, updates=1, agent_steps=1, replay=replay)
 
 
-def refused(path: Path, reason: str) -> None:
+def refused(path, reason):
     with pytest.raises(CheckpointError, match=reason):
         load(path)
 
@@ -193,13 +188,13 @@ def test_compressed_entries_are_refused_before_they_are_expanded(tmp_path):
 
 def test_a_tree_that_contains_itself_many_times_is_refused_at_once(tmp_path):
     path = saved(tmp_path)
-    tree: list[Any] = []
+    tree = []
     for _ in range(60):
         tree = [tree, tree]
     bomb = pickle.dumps({"format_version": 1, "state": {"tree": tree}}, 2)
     rewritten(path, lambda data: bomb)
     refused(path, "repeats or contains itself")
-    endless: list[Any] = []
+    endless = []
     endless.append(endless)
     bomb = pickle.dumps({"format_version": 1, "state": {"tree": endless}}, 2)
     rewritten(path, lambda data: bomb)
@@ -223,10 +218,10 @@ def test_what_the_writer_would_not_have_written_is_refused(tmp_path, tree):
 
 
 class Evil:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self._folder = folder
 
-    def __reduce__(self) -> tuple[object, tuple[str]]:
+    def __reduce__(self):
         return (os.mkdir, (str(self._folder / "executed"),))
 
 

@@ -1,10 +1,7 @@
 """Environments that use multiprocessing themselves, in a worker, which is a daemonic process."""
 
-from __future__ import annotations
-
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing.connection import Connection
 
 import pytest
 
@@ -14,29 +11,29 @@ from tests.deadlines import HANGS_S
 SPAWN = multiprocessing.get_context("spawn")
 
 
-def process() -> None:
+def process():
     child = SPAWN.Process(target=abs, args=(-1,))
     child.start()
     child.join(HANGS_S)
     assert child.exitcode == 0
 
 
-def pool() -> None:
+def pool():
     with SPAWN.Pool(1) as workers:
         assert workers.map(abs, [-1]) == [1]
 
 
-def executor() -> None:
+def executor():
     with ProcessPoolExecutor(1, mp_context=SPAWN) as workers:
         assert workers.submit(abs, -1).result(HANGS_S) == 1
 
 
-def manager() -> None:
+def manager():
     with SPAWN.Manager() as shared:
         assert list(shared.list([1])) == [1]
 
 
-def work(answer: Connection) -> None:
+def work(answer):
     for use in (process, pool, executor, manager):
         use()
         answer.send(use.__name__)

@@ -63,18 +63,18 @@ class Steered:
         saved: Any = None,
     ) -> None:  # fmt: skip
         self.folder = folder
-        self.set: dict[str, float] = {}
-        self.notes: list[dict[str, Any]] = []
-        self.shown: list[dict[str, Any]] = []
+        self.set = {}
+        self.notes = []
+        self.shown = []
         self.saves = 0
         (folder / "control").mkdir(exist_ok=True)
         self.costs = SimpleNamespace(config=Costs())
 
-        def noted(name: str) -> Callable[[float], None]:
+        def noted(name):
             return lambda value: self.set.update({name: float(value)})
 
         replay = SimpleNamespace(own_share=share, set_replay_share=noted("replay_share"))
-        run: Any = SimpleNamespace(
+        run = SimpleNamespace(
             folder=SimpleNamespace(path=folder, note=self.notes.append),
             flags=SimpleNamespace(reproducible=reproducible),
             blueprint=SimpleNamespace(place=ALONE_HERE),
@@ -88,28 +88,27 @@ class Steered:
         self.control = Control(run, save or self.save, evaluate)
         self.control.tell()
 
-    def save(self) -> str:
+    def save(self):
         self.saves += 1
         return "done: saved"
 
-    def look(self) -> None:
+    def look(self):
         self.control._looked_at_s = -100.0
         self.control.look()
 
-    def tell(self, name: str, values: dict[str, float] | None = None) -> str:
+    def tell(self, name, values=None):
         write_command(self.folder, name, values)
         self.look()
         return str(self.notes[-1]["result"]).partition(":")[0]
 
-    def put(self, content: bytes, name: str = f"{ID}.json") -> None:
+    def put(self, content, name=f"{ID}.json"):
         (self.folder / "control" / name).write_bytes(content)
 
-    def state(self) -> dict[str, Any]:
+    def state(self):
         """What status.json says of it."""
-        state: dict[str, Any] = self.shown[-1]["control"]
-        return state
+        return self.shown[-1]["control"]
 
-    def untouched(self) -> bool:
+    def untouched(self):
         control = self.control
         is_still = not (control.is_paused or control.stop_asked or self.saves or self.set)
         return is_still and not self.notes

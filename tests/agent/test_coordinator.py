@@ -9,12 +9,7 @@ from ritornello.agent.learners import group as group_module
 from ritornello.agent.learners.group import GlooGroup, open_store
 from ritornello.agent.learners.place import Place
 from ritornello.agent.process_group import LearnerLost
-from ritornello.agent.run.coordinator import (
-    COMPARED_EACH,
-    Coordinator,
-    LearnersDiffer,
-    join,
-)
+from ritornello.agent.run.coordinator import COMPARED_EACH, Coordinator, LearnersDiffer, join
 from ritornello.agent.run.experience import WorkerReport
 from ritornello.core.episode import EpisodeEnd
 from ritornello.transport.channel import WorkerStats

@@ -8,23 +8,6 @@ from ritornello.agent.acting.dealing import deal_tasks
 from ritornello.core.errors import ConfigError
 
 
-def test_one_game_is_dealt_to_all():
-    assert deal_tasks([1.0], 2, 3) == [(0, 0, 0), (0, 0, 0)]
-
-
-def test_equal_shares_are_dealt_evenly_and_neighbours_play_the_same_game():
-    assert deal_tasks([1.0] * 3, 2, 3) == [(0, 1, 2), (0, 1, 2)]
-    assert deal_tasks([1.0] * 2, 2, 4) == [(0, 0, 1, 1), (0, 0, 1, 1)]
-
-
-def test_unequal_shares_are_honoured_overall():
-    dealt = deal_tasks([2.0, 1.0, 1.0], 2, 4)
-    assert Counter(task for tasks in dealt for task in tasks) == {0: 4, 1: 2, 2: 2}
-    # However small its share, a game is played.
-    dealt = deal_tasks([1000.0, 1.0, 1.0], 1, 4)
-    assert Counter(dealt[0]) == {0: 2, 1: 1, 2: 1}
-
-
 @given(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=7), st.integers(1, 5), st.integers(1, 9))
 def test_every_game_is_played_and_none_is_more_than_one_off(shares, workers, envs):
     total = workers * envs

@@ -4,7 +4,6 @@ import csv
 import errno
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +13,8 @@ from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, loa
 from ritornello.agent.testing import evaluator, whole_games
 from ritornello.agent.testing.evaluator import UnfinishedError, evaluate, evaluate_all
 from ritornello.agent.testing.games_played import Lives
-from ritornello.agent.testing.player import Player, Step
-from ritornello.agent.testing.score_table import Game, Life
+from ritornello.agent.testing.player import Player
+from ritornello.agent.testing.score_table import Life
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import ConfigError
 from ritornello.wrappers.vector import StepResult
@@ -32,7 +31,7 @@ def agent(tmp_path, env=COUNTING, **flags):
     return blueprint, Checkpoint(tmp_path / "some.pt", saved_state(blueprint))
 
 
-def read_rows(path: Path) -> list[dict[str, str]]:
+def read_rows(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
@@ -45,7 +44,7 @@ class Recorder(Player):
 
     seen: list[tuple[Observation, np.ndarray]]
 
-    def step(self, action: np.ndarray | None = None) -> Step:
+    def step(self, action=None):
         shown = Observation(*(part.copy() for part in self.observation))
         step = super().step(action)
         self.seen.append((shown, step.action.copy()))
@@ -58,7 +57,7 @@ def test_each_game_of_an_agent_is_played_and_reported_by_itself(tmp_path, monkey
     blueprint, checkpoint = agent(
         tmp_path, f"{COUNTING},{OWING}", test_episode_count=3, use_lstm=True
     )
-    lines: list[str] = []
+    lines = []
     counting, owing = evaluate(blueprint, checkpoint, tmp_path, show=lines.append)
     assert (counting.env, owing.env) == (COUNTING, OWING)
     assert counting.mean > 0 > owing.mean
@@ -112,7 +111,7 @@ def test_a_game_that_was_not_trained_is_played_with_the_agents_own_actions(tmp_p
 def test_a_film_that_cannot_be_written_costs_no_games(tmp_path, monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     blueprint, checkpoint = agent(tmp_path, pictures.RGBA, test_episode_count=3, render=True)
-    lines: list[str] = []
+    lines = []
     (report,) = evaluate(blueprint, checkpoint, tmp_path, show=lines.append)
     assert report.episodes == 3
     (told,) = [line for line in lines if "the first game is not shown" in line]
@@ -123,13 +122,11 @@ def test_a_film_that_cannot_be_written_costs_no_games(tmp_path, monkeypatch):
 # --- what goes wrong with the report -----------------------------------------------------------
 
 
-def stopped_after(monkeypatch: pytest.MonkeyPatch, count: int, error: BaseException) -> None:
+def stopped_after(monkeypatch, count, error):
     """Let `error` end the games after some of them."""
     play_games = whole_games.play_games
 
-    def stop(
-        blueprint: Any, model: Any, env: str, wanted: int, games: Any, finished: Any, show: Any
-    ) -> None:
+    def stop(blueprint, model, env, wanted, games, finished, show):
         play_games(blueprint, model, env, min(wanted, count), games, finished, show)
         if wanted > count:
             raise error
@@ -170,7 +167,7 @@ def test_an_interrupted_test_says_of_how_many_games_it_is_and_replaces_no_whole_
     (whole,) = tmp_path.glob("test_some_*.json")
     before = (whole.read_text(), whole.with_suffix(".csv").read_text())
     stopped_after(monkeypatch, 2, KeyboardInterrupt())
-    lines: list[str] = []
+    lines = []
     (report,) = evaluate(blueprint, checkpoint, tmp_path, show=lines.append)
     assert (report.episodes, report.asked) == (2, 4)
     assert any(line.startswith("interrupted after 2 of 4 games") for line in lines)
@@ -195,7 +192,7 @@ def test_games_that_were_over_when_something_fails_are_written(tmp_path, monkeyp
 
 def test_games_are_whole_and_their_lives_add_up(tmp_path):
     blueprint, checkpoint = agent(tmp_path, BREAKOUT, test_episode_count=2)
-    games: list[Game] = []
+    games = []
     model = evaluator._acting_model(blueprint, checkpoint)
     whole_games.play_games(blueprint, model, BREAKOUT, 2, games, games.append, silent)
     for game in games:
@@ -261,26 +258,6 @@ def test_every_checkpoint_is_played_once_in_every_game_oldest_first(run):
     )
 
 
-def test_an_interrupted_table_is_finished_as_if_nothing_had_happened(run, tmp_path):
-    blueprint, folder = run
-    evaluate_all(blueprint, load(folder), tmp_path / "whole", show=silent)
-
-    def interrupt(line):
-        if line.startswith("3/6"):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        evaluate_all(blueprint, load(folder), tmp_path / "cut", show=interrupt)
-    assert len(read_rows(tmp_path / "cut" / "scores.csv")) == 9
-    lines: list[str] = []
-    evaluate_all(blueprint, load(folder), tmp_path / "cut", show=lines.append)
-    assert "3 of 6 tests are in" in lines[0]
-    assert lines[1].startswith("1/3 step_000000000200 (200 agent steps) in")
-    assert "about 0:00:0" in lines[1]
-    for name in ("scores.csv", "scores_per_life.csv"):
-        assert (tmp_path / "cut" / name).read_text() == (tmp_path / "whole" / name).read_text()
-
-
 def test_a_checkpoint_of_another_network_is_left_out_by_name_and_once(run):
     blueprint, folder = run
     checkpoint = load(folder)
@@ -293,7 +270,7 @@ def test_a_checkpoint_of_another_network_is_left_out_by_name_and_once(run):
     for steps, state in ((120, narrow), (140, other_actions)):
         writer.save(state, updates=steps, agent_steps=steps)
     (folder / "checkpoints" / "step_000000000100.pt").write_bytes(b"half")
-    lines: list[str] = []
+    lines = []
     evaluate_all(blueprint, checkpoint, folder, show=lines.append)
     damaged, *left_out = [line for line in lines if line.startswith("left out: ")]
     assert "step_000000000100.pt is damaged" in damaged

@@ -1,14 +1,9 @@
-from __future__ import annotations
-
 import csv
 import hashlib
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ritornello.agent.assembly import Blueprint
 from ritornello.agent.export import export, main
 from ritornello.agent.run.tally import Tally
 from ritornello.agent.stored.checkpoint import CheckpointWriter, load
@@ -42,7 +37,7 @@ def run(tmp_path, blueprint):
     return folder.path
 
 
-def fingerprints(folder: Path) -> list[str]:
+def fingerprints(folder):
     with next(folder.glob("test_*.csv")).open() as file:
         return [row["fingerprint"] for row in csv.DictReader(file)]
 
@@ -72,11 +67,11 @@ def test_the_exported_agent_plays_the_very_games_of_the_checkpoint(run, tmp_path
     assert len(set(games)) == 4
     assert fingerprints(tmp_path / "b") == games
     (written,) = (tmp_path / "b").glob("test_model_*_sampled.json")
-    report: dict[str, Any] = json.loads(written.read_text("utf-8"))
+    report = json.loads(written.read_text("utf-8"))
     assert report["agent_steps"] == STEPS
 
 
-def report_of(run: Path, blueprint: Blueprint) -> tuple[Path, dict[str, Any]]:
+def report_of(run, blueprint):
     """Test the run; return the file of its report, and the report."""
     evaluate(blueprint, load(run), run, show=silent)
     (file,) = run.glob("test_update_000000007_*_sampled.json")
@@ -123,7 +118,7 @@ def test_a_mistake_is_one_message_and_status_2(tmp_path, capsys):
 def test_a_damaged_report_is_no_test(run, tmp_path, blueprint, change):
     path, report = report_of(run, blueprint)
     path.write_text(json.dumps({**report, **change}))
-    lines: list[str] = []
+    lines = []
     main([f"--load_model_url={run}", f"--output={tmp_path / 'counting'}", "--card"], lines.append)
     assert "not tested yet" in "\n".join(lines)
     assert "It was not tested" in (tmp_path / "counting" / "README.md").read_text("utf-8")

@@ -18,16 +18,14 @@ from ritornello.agent.run.threaded import Threaded
 from ritornello.core.errors import ConfigError
 from ritornello.transport.weights import WeightBoard
 from tests.agent.builders import heads_of, make_batch, make_small_model
-from tests.agent.learners import make_learner
+from tests.agent.learners import CONFIG, make_learner
 from tests.agent.runs import make_blueprint
 from tests.agent.test_feed import make_draws
 from tests.agent.test_threaded import HANGS_S
 from tests.reference.vtrace_loops import vtrace_loops
 from tests.replay.builders import check_valid
 
-PLAIN = ImpalaConfig(
-    reward_transform="none", lambda_=1.0, advantage_normalisation="none", loss_reduction="sum"
-)
+PLAIN = replace(CONFIG, entropy_cost=ImpalaConfig().entropy_cost)
 EVERY_TERM = replace(PLAIN, policy_cloning_cost=0.3, value_cloning_cost=0.2)
 BUFFERS = [
     {"type": "queue", "capacity": 2, "sample_ratio": 0.5},

@@ -1,14 +1,11 @@
 """What cannot be trained is found before a run folder exists, by arithmetic, in seconds."""
 
-from __future__ import annotations
-
 import time
-from pathlib import Path
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 from ritornello.agent.session import prepare
 from ritornello.core.errors import ConfigError
@@ -17,7 +14,7 @@ from ritornello.core.errors import ConfigError
 class _Sized(gymnasium.Env):
     """Shows zeros, and takes anything."""
 
-    def __init__(self, seen: Space, acted: Space) -> None:
+    def __init__(self, seen, acted):
         self.observation_space, self.action_space = seen, acted
 
     def reset(self, *, seed=None, options=None):
@@ -35,7 +32,7 @@ REPLAY = '--replay_parameters=[{"type": "queue", "capacity": 100000, "sample_rat
 FEW, SHOWN = Discrete(2), Box(-1, 1, (4,), np.float32)
 
 
-def prepare_sized(seen: Space, acted: Space, folder: Path, *flags: str):
+def prepare_sized(seen, acted, folder, *flags):
     gymnasium.register("tests/Sized-v0", entry_point=lambda: _Sized(seen, acted))
     try:
         return prepare(

@@ -1,7 +1,5 @@
 """The page that a training starts beside itself: told, ended with it, and never in its way."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import urllib.error
@@ -16,7 +14,7 @@ from ritornello.core.errors import ConfigError
 from tests.live.builders import eventually, make_run
 
 
-def pages_of(pid: int) -> list[psutil.Process]:
+def pages_of(pid):
     return psutil.Process(pid).children()
 
 

@@ -1,9 +1,6 @@
 """What a run takes is added up before it begins, and weighed again while replay fills up."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -28,13 +25,13 @@ from tests.agent.runs import make_blueprint
 from tests.replay.builders import SCHEMA, context, make_manager, make_record, queue, standard
 
 
-def needs_of(**flags: Any) -> dict[str, int]:
+def needs_of(**flags):
     blueprint = make_blueprint(**flags)
     model = build_model(blueprint.flags, blueprint.env_spec)
     return {need.part.split(" (")[0]: need.nbytes for need in memory_needs(blueprint, model)}
 
 
-def free(monkeypatch: pytest.MonkeyPatch, machine: float, container: float | None = None) -> None:
+def free(monkeypatch, machine, container=None):
     """Let this machine have so many free bytes, and its container so many more to give."""
     own = SimpleNamespace(available=int(machine), total=int(machine))
     monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: own)
@@ -42,11 +39,11 @@ def free(monkeypatch: pytest.MonkeyPatch, machine: float, container: float | Non
     monkeypatch.setattr(memory, "container_free_bytes", lambda: limit)
 
 
-def replay_of(capacity: int) -> list[dict[str, Any]]:
+def replay_of(capacity):
     return [queue(4, 0.5), standard(capacity, 0.5)]
 
 
-def refusal(**flags: Any) -> str:
+def refusal(**flags):
     blueprint = make_blueprint(**flags)
     with pytest.raises(ConfigError) as caught:
         check_memory(blueprint, build_model(blueprint.flags, blueprint.env_spec))
@@ -176,11 +173,11 @@ def test_agents_that_run_at_once_are_counted_together(monkeypatch):
 KB = 1000
 
 
-def watch(unrolls: int, each_kb: int, **flags: Any) -> CapacityWatch:
+def watch(unrolls, each_kb, **flags):
     return CapacityWatch(unrolls, each_kb * KB, Flags(**flags))
 
 
-def figures(unrolls: int, each_bytes: float) -> dict[str, float]:
+def figures(unrolls, each_bytes):
     return {OF_ITEMS: float(unrolls), OF_MEMORY: unrolls * each_bytes / 1e6}
 
 

@@ -1,11 +1,8 @@
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import struct
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -28,21 +25,21 @@ from tests.agent.builders import make_small_model, make_spec
 FLAG_VALUES = {"env": "Test-v0", "seed": 3, "results_dir": "/home/me", "device": "cuda"}
 
 
-def facts() -> dict[str, Any]:
+def facts():
     return {"env_spec": make_spec().to_dict(), "agent_steps": 1234, "updates": 56}
 
 
-def write(folder: Path, seed: int = 5) -> dict[str, torch.Tensor]:
+def write(folder, seed=5):
     weights = make_small_model(popart=True, seed=seed).state_dict()
     save_model(folder, weights, FLAG_VALUES, facts())
     return weights
 
 
-def change(path: Path, **values: object) -> None:
+def change(path, **values):
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **values}), "utf-8")
 
 
-def vouch_for(folder: Path) -> None:
+def vouch_for(folder):
     """Make the facts agree with whatever bytes the weights are."""
     change(folder / FACTS, sha256=hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest())
 
@@ -171,13 +168,13 @@ def test_a_pickle_is_refused_unopened_even_if_the_checksum_is_right(tmp_path):
     assert not (tmp_path / "executed").exists()
 
 
-def safetensors(header: object, nbytes: int, length: int | None = None) -> bytes:
+def safetensors(header, nbytes, length=None):
     """A file of that format as somebody may have written it by hand."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text) if length is None else length) + text + bytes(nbytes)
 
 
-def one_tensor(dtype: str, shape: list[int], nbytes: int, claimed: int | None = None) -> bytes:
+def one_tensor(dtype, shape, nbytes, claimed=None):
     offsets = [0, nbytes if claimed is None else claimed]
     return safetensors({"a": {"dtype": dtype, "shape": shape, "data_offsets": offsets}}, nbytes)
 

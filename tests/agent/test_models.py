@@ -84,12 +84,7 @@ def test_layers_are_normalised_before_their_relu(layer_norm, normalised):
 
 
 @pytest.mark.parametrize(
-    ("name", "layer_norm"),
-    [
-        ("resnet", "all"),
-        ("resnet_light", "all"),
-        ("attention", "features"),
-    ],
+    ("name", "layer_norm"), [("resnet", "all"), ("resnet_light", "all"), ("attention", "features")]
 )
 def test_layers_that_a_network_does_not_normalise_are_refused(name, layer_norm):
     with pytest.raises(ConfigError, match=f"layer_norm is {layer_norm}.*{name}.*expected"):

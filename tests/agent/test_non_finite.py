@@ -85,11 +85,7 @@ def test_one_bad_number_anywhere_moves_nothing_and_is_named(data, seed, clones):
 def test_what_came_first_is_named_and_every_bad_unroll_is_known():
     learner = learner_of_everything()
     batch = batch_of_everything(learner)
-    for field, place in (
-        ("behaviour_params", (0, 0, 1)),
-        ("state", (2, 3)),
-        ("obs", (4, 3, 0)),
-    ):
+    for field, place in (("behaviour_params", (0, 0, 1)), ("state", (2, 3)), ("obs", (4, 3, 0))):
         batch = spoiled(batch, field, place, NAN)
     assert fail_to_step(learner, batch).culprit.name == "observation"
     error = fail_to_step(learner, spoiled(batch, "reward", (1, 3), INF))
@@ -175,15 +171,13 @@ def test_a_policy_that_overflows_is_blamed_as_ratio_and_values_as_value(monkeypa
     assert error.culprit.name == "value"
 
 
-def test_a_bad_gradient_is_blamed_on_its_parameter():
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [(INF, "gradient of policy_head.weight is not"), (1e25, "norm .* overflows")],
+)
+def test_a_gradient_that_is_bad_or_whose_norm_overflows_is_blamed_on_its_parameter(factor, said):
     learner = make_learner()
-    learner.model.policy_head.weight.register_hook(lambda g: g * INF)
-    error = fail_to_step(learner, make_batch(), match=r"gradient of policy_head\.weight is not")
-    assert error.culprit.name == "gradient"
-
-
-def test_a_gradient_whose_norm_overflows_is_blamed_on_where_it_is_largest():
-    learner = make_learner()
-    learner.model.policy_head.weight.register_hook(lambda g: g * 1e25)
-    error = fail_to_step(learner, make_batch(), match=r"norm .* overflows: in policy_head\.weight")
+    learner.model.policy_head.weight.register_hook(lambda g: g * factor)
+    error = fail_to_step(learner, make_batch(), match=said)
+    assert "policy_head.weight" in str(error)
     assert error.culprit.name == "gradient"

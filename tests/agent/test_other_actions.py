@@ -11,7 +11,6 @@ import torch
 from ritornello.agent.algorithms.base import Algorithm
 from ritornello.agent.algorithms.batch import forward
 from ritornello.agent.algorithms.impala import Impala
-from ritornello.agent.algorithms.impala_config import ImpalaConfig
 from ritornello.agent.learning.scorer import Scorer
 from ritornello.agent.models.base import Inputs
 from ritornello.agent.models.recurrent import ExtraInputs
@@ -20,6 +19,7 @@ from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
 from ritornello.metrics.record import check_declared
 from tests.agent.builders import batch_of, make_batch, make_small_model, make_spec
+from tests.agent.learners import CONFIG
 from tests.agent.runs import make_blueprint, saved_state
 from tests.agent.test_inference_server import make_served
 from tests.agent.test_rollout import collect_records, make_board
@@ -29,10 +29,7 @@ from tests.reference.vtrace_loops import vtrace_loops
 
 REACH, DIALS, MIXED = (f"tests.worlds:tests/{name}-v0" for name in ("Reach", "Dials", "Mixed"))
 WORLDS = pytest.mark.parametrize("env", [REACH, DIALS, MIXED])
-PLAIN = ImpalaConfig(
-    reward_transform="none", lambda_=1.0, entropy_cost=0.01, advantage_normalisation="none",
-    loss_reduction="sum", policy_cloning_cost=0.3, value_cloning_cost=0.0,
-)  # fmt: skip
+PLAIN = replace(CONFIG, policy_cloning_cost=0.3, value_cloning_cost=0.0)
 SPECS = {
     "several choices": ActionSpec((ActionPart(CHOICE, 3), ActionPart(CHOICE, 2))),
     "numbers": ActionSpec((ActionPart(NUMBERS, 2),)),

@@ -1,25 +1,19 @@
 """Who plays with the same seed plays the same games: test mode, analyses and training alike."""
 
 import types
-from itertools import takewhile
 from typing import cast
 
 import numpy as np
-import pytest
 import torch
 
 from ritornello.agent.acting.acting_model import ActingModel
 from ritornello.agent.acting.actor import Actor, LocalActor
 from ritornello.agent.acting.lane import EnvGroup
 from ritornello.agent.acting.rollout import Rollout
-from ritornello.agent.session import prepare
-from ritornello.agent.testing.evaluator import evaluate
 from ritornello.agent.testing.player import Player, env_seeds, game_config
-from ritornello.analysis.playing import load_agent, play
 from ritornello.core.rng import child_seed
 from ritornello.wrappers.registry import make_env_vector
 from tests.agent.runs import COUNTING, make_blueprint
-from tests.analysis.agents import write_agent
 
 
 def test_a_player_plays_as_a_rollout_does():
@@ -44,25 +38,6 @@ def test_a_player_plays_as_a_rollout_does():
             assert step.action.tolist() == unroll.action[:, t].tolist()
             assert step.reward.tolist() == unroll.reward[:, t].tolist()
             assert player.observation.first.tolist() == unroll.first[:, t + 1].tolist()
-
-
-@pytest.mark.slow
-def test_test_mode_and_an_analysis_play_the_same_game_with_the_same_seed(tmp_path):
-    folder = write_agent(tmp_path / "agent")
-    flags = ["--op_mode=test", f"--load_model_url={folder}", "--test_episode_count=1"]
-    lengths = set()
-    for seed in range(5):
-        session = prepare([*flags, f"--seed={seed}"])
-        assert session.checkpoint is not None
-        (report,) = evaluate(
-            session.blueprint, session.checkpoint, tmp_path / "out", show=lambda line: None
-        )
-        first, *moments = play(load_agent(str(folder)), seed=seed, steps=600)
-        *_, last = takewhile(lambda moment: not moment.first, moments)
-        assert first.first
-        assert last.episode_return == report.mean
-        lengths.add(report.mean)
-    assert len(lengths) > 2, "all games were alike: the test says nothing"
 
 
 def test_an_action_may_be_given_and_the_model_is_asked_all_the_same():

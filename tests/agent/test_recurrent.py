@@ -64,43 +64,6 @@ def test_extra_inputs_are_action_reward_and_task_in_this_order():
     assert torch.equal(extras.encode(inputs), expected)
 
 
-@pytest.mark.parametrize(
-    ("config", "count"),
-    [
-        ({"use_last_action": True}, 3),
-        ({"use_last_reward": True}, 1),
-        ({"use_task_id": True}, 1),
-        ({"use_last_action": True, "use_last_reward": True, "use_task_id": True}, 5),
-    ],
-)
-def test_without_an_lstm_the_heads_see_features_and_extras(config, count):
-    model = make_small_model(make_spec((6,)), **config)
-    inputs = random_inputs()._replace(obs=torch.randn(ROWS, COLUMNS, 6))
-    features = model.torso(inputs.obs)
-    hidden, state = model.hidden(features, inputs, model.initial_state(COLUMNS))
-    assert model.state_count == 0
-    assert state.shape == (COLUMNS, 0)
-    assert hidden.shape == (ROWS, COLUMNS, 16 + count)
-    assert torch.equal(hidden[..., :16], features)
-    assert torch.equal(hidden[..., 16:], model.core.extras.encode(inputs))
-    assert model.heads(hidden).params.shape == (ROWS, COLUMNS, 3)
-
-
-@pytest.mark.parametrize("lstm", [False, True])
-def test_what_came_before_a_reset_means_nothing(lstm):
-    model = make_small_model(use_lstm=lstm, use_last_action=True, use_last_reward=True)
-    inputs = random_inputs()._replace(obs=torch.randn(ROWS, COLUMNS, 6))
-    first = inputs.first
-    strange = inputs._replace(
-        last_action=inputs.last_action.masked_fill(first, -17),
-        last_reward=inputs.last_reward.masked_fill(first, torch.nan),
-    )
-    features, state = model.torso(inputs.obs), model.initial_state(COLUMNS)
-    expected, _ = model.hidden(features, inputs, state)
-    found, _ = model.hidden(features, strange, state)
-    assert torch.equal(found, expected)
-
-
 # --- the LSTM against its slow twin ---------------------------------------------------------------
 
 
@@ -141,23 +104,6 @@ def test_the_lstm_equals_a_loop_over_environments_rows_and_layers(layers, resets
         expected_hidden, expected_after = loops(core, random_features(), inputs, state)
     torch.testing.assert_close(hidden, expected_hidden, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(after, expected_after, rtol=1e-4, atol=1e-5)
-
-
-def test_acting_step_by_step_gives_what_learning_computes_at_once():
-    config = {"use_lstm": True, "use_last_action": True, "use_last_reward": True}
-    model = make_small_model(make_spec((6,)), lstm_layers=2, **config)
-    inputs = random_inputs()._replace(obs=torch.randn(ROWS, COLUMNS, 6))
-    with torch.no_grad():
-        state = model.initial_state(COLUMNS)
-        hidden, after = model.hidden(model.torso(inputs.obs), inputs, state)
-        expected = model.heads(hidden, inputs.task_id)
-        for row in range(ROWS):
-            obs, first, action, reward, task_id = inputs
-            now = Inputs(obs[row], first[row], action[row], reward[row], task_id)
-            heads, state = model(now, state)
-            torch.testing.assert_close(heads.params, expected.params[row], rtol=1e-4, atol=1e-6)
-            torch.testing.assert_close(heads.value, expected.value[row], rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(state, after, rtol=1e-4, atol=1e-5)
 
 
 # --- gradient -------------------------------------------------------------------------------------

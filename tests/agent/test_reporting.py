@@ -18,40 +18,9 @@ from tests.agent.runs import make_blueprint
 from tests.deadlines import HANGS_S
 
 
-class Frozen(logging.Handler):
-    """A terminal that is not read (Ctrl-S), until it is let go."""
-
-    def __init__(self):
-        super().__init__()
-        self.go = threading.Event()
-
-    def emit(self, record):
-        self.go.wait(HANGS_S)
-
-
 @pytest.fixture
 def folder(tmp_path):
     return RunFolder.create(tmp_path, "Test-v0")
-
-
-def test_what_a_frozen_terminal_did_not_take_is_said_once_in_the_log_of_the_run(
-    folder, monkeypatch
-):
-    frozen = Frozen()
-    monkeypatch.setattr(reporting, "_console_handler", lambda console: frozen)
-    monkeypatch.setattr(reporting, "TERMINAL_CAPACITY", 4)
-    monkeypatch.setattr(reporting, "TERMINAL_GRACE_S", 0.1)
-    with closing(Reporting(folder, make_blueprint(basic_verbose=True).flags)) as reports:
-        sink = reports.open_sinks()
-        for number in range(20):
-            logging.getLogger("tests").info("message %d", number)
-        sink.write(Record(updates=1))
-    frozen.go.set()
-    lines = folder.log_file.read_text("utf-8").splitlines()
-    assert sum("message" in line and "INFO" in line for line in lines) == 20
-    (said,) = [line for line in lines if "did not take all" in line]
-    assert "the terminal did not take all that was written: 2" in said  # twenty-odd
-    assert folder.metrics_file.read_text("utf-8").count("updates") == 1
 
 
 def test_a_sink_that_hangs_holds_up_no_file_and_its_loss_is_said_once(folder, monkeypatch):
@@ -106,7 +75,7 @@ def test_the_log_gets_everything_and_the_console_what_was_asked_for(folder, capf
     assert "did not take" not in text, "nothing was lost"
 
 
-def _filtered() -> None:
+def _filtered():
     for name in ("agent.run.reporting", "agent.run.training"):
         logging.getLogger(f"ritornello.{name}").addFilter(lambda record: False)
 

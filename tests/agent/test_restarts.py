@@ -1,10 +1,6 @@
 import pytest
 
-from ritornello.agent.pools.restarts import (
-    WINDOW_S,
-    RestartLimit,
-    failure_of,
-)
+from ritornello.agent.pools.restarts import WINDOW_S, RestartLimit, failure_of
 
 FAILURE = """Traceback (most recent call last):
   File "agent/acting/worker.py", line 170, in worker_main

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import shutil
 from dataclasses import replace
@@ -10,7 +8,7 @@ import torch
 
 from ritornello.agent.learners.place import Place
 from ritornello.agent.run.checks import check_session
-from ritornello.agent.session import Session, prepare
+from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_file import write_tree
 from ritornello.agent.stored.checkpoint_tree import encode
@@ -61,11 +59,11 @@ def run(runs, tmp_path):
     return Path(shutil.copytree(runs("one"), tmp_path / "run"))
 
 
-def resumed(folder: Path, *flags: str) -> Session:
+def resumed(folder, *flags):
     return prepare([*RESUME, f"--load_model_url={folder}", *flags])
 
 
-def refused(folder: Path, *flags: str, match: str, kind: type[Exception] = ConfigError) -> None:
+def refused(folder, *flags, match, kind=ConfigError):
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(kind, match=match) as told:
         resumed(folder, *flags)
@@ -73,7 +71,7 @@ def refused(folder: Path, *flags: str, match: str, kind: type[Exception] = Confi
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-def notes(folder: Path, *flags: str) -> tuple[str, ...]:
+def notes(folder, *flags):
     checkpoint = resumed(folder, *flags).checkpoint
     assert checkpoint is not None
     return checkpoint.notes

@@ -205,37 +205,6 @@ def test_a_serial_pool_goes_on_exactly_where_its_state_was_taken(model):
     restored.stop(0.0)
 
 
-def observations(count, seed=0):
-    """What `count` environments might show in the middle of their games."""
-    draw = np.random.default_rng(seed)
-    return Observation(
-        draw.standard_normal((count, 1, 6)).astype(np.float32),
-        np.zeros(count, np.bool_),
-        draw.integers(0, 3, count),
-        draw.standard_normal(count).astype(np.float32),
-        np.zeros(count, np.int64),
-    )
-
-
-def test_an_actor_remembers_what_it_saw_until_a_reset():
-    model = make_small_model(make_spec(), **LSTM)
-    actor, fresh = (Actor(model, 0, with_features=False) for _ in range(2))
-    now = observations(4)
-    before = actor.act(now)
-    assert before.state.shape == (4, 14)
-    assert not before.state.any()
-    reset = now._replace(first=np.array([True, False, True, False]))
-    after, anew = actor.act(reset), fresh.act(reset)
-    same = (after.params == anew.params).all(1)
-    assert same.tolist() == [True, False, True, False]
-
-
-def test_a_plain_actor_has_no_memory_and_keeps_none():
-    actor = Actor(make_small_model(), 0, with_features=False)
-    assert actor.act(observations(4)).state is None
-    assert actor.state_dict().keys() == {"generator"}
-
-
 @pytest.mark.parametrize("greedy", [False, True])
 def test_actions_are_drawn_from_the_policy(greedy):
     """Chi-square of 6 000 draws of a fixed distribution; greedy takes the mode only."""

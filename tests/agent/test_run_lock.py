@@ -1,13 +1,8 @@
-from __future__ import annotations
-
 import contextlib
 import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -22,7 +17,7 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 @contextlib.contextmanager
-def process(target: Any, folder: Path) -> Iterator[tuple[Any, Any]]:
+def process(target, folder):
     """A process of its own, and the pipe to it; it is gone afterwards."""
     ours, theirs = SPAWN.Pipe()
     started = SPAWN.Process(target=target, args=(folder, theirs))
@@ -35,7 +30,7 @@ def process(target: Any, folder: Path) -> Iterator[tuple[Any, Any]]:
         started.join(HANGS_S)
 
 
-def answer(pipe: Any) -> Any:
+def answer(pipe):
     assert pipe.poll(HANGS_S), "no answer in time"
     return pipe.recv()
 

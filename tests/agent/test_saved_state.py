@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,15 +13,13 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from ritornello.agent.assembly import Blueprint
 from ritornello.agent.learning.feed import Feed
-from ritornello.agent.learning.learner import Learner
 from ritornello.agent.learning.scorer import Scorer
 from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.agent.run.checks import check_session
 from ritornello.agent.run.experience import Moment, Serial
 from ritornello.agent.run.tally import Tally
-from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
+from ritornello.agent.stored.checkpoint import CheckpointWriter, load
 from ritornello.agent.stored.checkpoint_file import write_tree
 from ritornello.agent.stored.checkpoint_tree import encode
 from ritornello.agent.stored.model_file import check_weights
@@ -53,7 +49,7 @@ EVERY_BUFFER = [
 ]
 
 
-def blueprint_of_everything(**values: Any) -> Blueprint:
+def blueprint_of_everything(**values):
     """Two games, memory, every kind of buffer, and games that can be put back where they were."""
     return make_blueprint(
         BOTH_GAMES, reproducible=True, worker_count=2, envs_per_worker=2, use_lstm=True,
@@ -63,7 +59,7 @@ def blueprint_of_everything(**values: Any) -> Blueprint:
 
 
 @contextmanager
-def parts(blueprint: Blueprint) -> Iterator[tuple[Learner, Tally, Serial]]:
+def parts(blueprint):
     """What a checkpoint is restored into."""
     learner, spec = blueprint.learner(), blueprint.env_spec
     board = WeightBoard(blueprint.acting_weights.nbytes)
@@ -94,10 +90,7 @@ def blueprint():
 @pytest.fixture(scope="module")
 def saved(blueprint):
     """The state of a run that has played and learned a little, and the contents of its buffers."""
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        parts(blueprint) as (learner, tally, experience),
-    ):
+    with pytest.MonkeyPatch.context() as patch, parts(blueprint) as (learner, tally, experience):
         patch.setattr("ritornello.wrappers.trusted_modules._trusted", {"tests.fakes"})
         # Every parameter has had a gradient, as after an update.
         for parameter in learner.model.parameters():
@@ -114,7 +107,7 @@ def saved(blueprint):
         return Saved(copy.deepcopy(state), copy.deepcopy(experience.replay_contents()))
 
 
-def restored(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
+def restored(checkpoint, blueprint):
     """Go on from a checkpoint as a session does: every check, every loader, a few steps."""
     checkpoint.check_spec(blueprint.env_spec)
     check_weights(checkpoint, blueprint.learner().model)
@@ -133,7 +126,7 @@ def restored(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
             experience.next_batch()
 
 
-def written(folder: Path, state: Mapping[str, Any], contents: Mapping[str, Any]) -> Path:
+def written(folder, state, contents):
     """Write a state as a stranger can: with right checksums, whatever it holds."""
     path = folder / "update_000000001.pt"
     write_tree(path, encode({"has_replay": True, **state}))
@@ -149,7 +142,7 @@ def test_what_this_program_saves_goes_through(tmp_path, blueprint, saved):
 
 # --- states that somebody has changed ------------------------------------------------------------
 
-STRANGE: list[Any] = [
+STRANGE = [
     None, True, -1, 0, 1, 2**40, 2**70, -(2**70), 0.5, math.nan, math.inf, "", "x" * 300, "lz4",
     "\x1b[2J", [], {}, (), [None], {"a": 1}, {0: 0}, [[1, 2], [3]], b"\xff" * 9,
     np.zeros(0, np.int64), np.arange(3), np.zeros((2, 2), np.float32), np.ones(7, np.uint8),

@@ -1,18 +1,11 @@
-from __future__ import annotations
-
-import csv
-from pathlib import Path
-
 import pytest
 
 from ritornello.agent.testing.score_table import (
     GAME_COLUMNS,
     SCORES,
     SCORES_PER_LIFE,
-    SHARED_COLUMNS,
     Game,
     Life,
-    Report,
     ScoreTable,
     mean_human_normalised,
     summarise,
@@ -22,7 +15,7 @@ from ritornello.core.errors import ConfigError
 A, B = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
 
 
-def games(count: int) -> list[Game]:
+def games(count):
     """Games of 1, 2, 3 ... lives, the k-th of which brings k points in k steps."""
     return [
         Game(
@@ -35,31 +28,6 @@ def games(count: int) -> list[Game]:
         )
         for number in range(count)
     ]
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def test_a_game_is_a_row_and_each_of_its_lives_one_of_the_other_file(tmp_path):
-    with ScoreTable(tmp_path, 3, "sampled") as table:
-        table.add("step_000000001000", 1000, A, games(3))
-    for name in (SCORES, SCORES_PER_LIFE):
-        heading = (tmp_path / name).read_text().splitlines()[0]
-        assert heading.startswith("model_id,model_steps,env,episode_steps,episode_return,")
-        assert tuple(heading.split(",")[:5]) == SHARED_COLUMNS
-    whole, lives = rows(tmp_path / SCORES), rows(tmp_path / SCORES_PER_LIFE)
-    assert [float(row["episode_return"]) for row in whole] == [1, 3, 6]
-    assert [row["lives"] for row in whole] == ["1", "2", "3"]
-    assert [(row["game"], row["life"], row["episode_return"]) for row in lives] == [
-        *(("0", "1", "1.0"), ("1", "1", "1.0"), ("1", "2", "2.0")),
-        *(("2", "1", "1.0"), ("2", "2", "2.0"), ("2", "3", "3.0")),
-    ]
-    for row in whole:
-        own = [life for life in lives if life["game"] == row["game"]]
-        for column in ("episode_steps", "episode_return"):
-            assert sum(float(life[column]) for life in own) == float(row[column])
 
 
 def test_an_interrupted_table_goes_on_where_it_was(tmp_path):
@@ -89,10 +57,7 @@ def test_another_kind_of_test_is_refused_before_anything_is_lost(tmp_path):
         (3, "greedy", "3 games with sampled .* 3 with greedy.*--greedy=False"),
         (5, "sampled", "5 with sampled.*--test_episode_count=3"),
     ):
-        with (
-            pytest.raises(ConfigError, match=told),
-            ScoreTable(tmp_path, episodes, policy),
-        ):
+        with pytest.raises(ConfigError, match=told), ScoreTable(tmp_path, episodes, policy):
             pass
     with ScoreTable(tmp_path, 2, "sampled") as table:
         assert table.has("a", 10, A), "more games than asked for are fine"
@@ -115,7 +80,7 @@ def test_a_table_that_is_not_ours_is_refused_and_stays(tmp_path, content, told):
     assert (tmp_path / SCORES).read_bytes() == content
 
 
-def report(env: str, points: float) -> Report:
+def report(env, points):
     return summarise([Game(0, points, 1, 4, "a", (Life(points, 1),))], env, "c", 1, False)
 
 

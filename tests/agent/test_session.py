@@ -1,12 +1,9 @@
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 import torch
 
-from ritornello.agent.session import Session, prepare
+from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint import CheckpointWriter, load
 from ritornello.agent.stored.checkpoint_file import write_tree
 from ritornello.agent.stored.checkpoint_tree import encode
@@ -34,14 +31,14 @@ def model_folder(tmp_path):
     return folder
 
 
-def prepared(folder: Path, mode: str, *flags: str) -> Session:
+def prepared(folder, mode, *flags):
     results = folder.parent.parent / "results"
     return prepare(
         [f"--op_mode={mode}", f"--load_model_url={folder}", f"--results_dir={results}", *flags]
     )
 
 
-def tree(folder: Path) -> dict[str, bytes]:
+def tree(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -151,7 +148,7 @@ def test_an_interrupted_test_ends_with_130_and_says_so(model_folder, monkeypatch
     assert not list(tested._test_folder().glob("test_*.json"))
 
 
-def progress_of(session: Session) -> float:
+def progress_of(session):
     assert session.checkpoint is not None
     return session.checkpoint.agent_steps / session.blueprint.schedule_steps
 

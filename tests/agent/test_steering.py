@@ -1,27 +1,21 @@
 """A run that is steered while it goes on: paused, saved, changed, stopped."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal
 import threading
 import time
-from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ritornello.agent.run.control_file import write_command
 from ritornello.agent.run.status import Status
-from ritornello.agent.run.trainer import Summary, Trainer
+from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.stop_signals import Answer, StopSignals
 from ritornello.metrics.output_thread import OutputThread
-from ritornello.metrics.record import Record
 from ritornello.metrics.sinks import Tee
 from ritornello.replay.manager import ReplayManager
 from tests.agent.runs import make_blueprint
@@ -30,14 +24,10 @@ from tests.deadlines import HANGS_S, wait_until
 
 ENDLESS = 10**9  # agent steps: what ends the run is what the test is about
 PAUSE_S = 1.5
-PLAYED = {
-    "environment_max_steps": ENDLESS,
-    "log_interval_s": 0.2,
-    "lr_schedule": "constant",
-}
+PLAYED = {"environment_max_steps": ENDLESS, "log_interval_s": 0.2, "lr_schedule": "constant"}
 
 
-def state_of(folder: Path) -> dict[str, object]:
+def state_of(folder):
     """What status.json says of its control; empty while no commands are taken."""
     with contextlib.suppress(FileNotFoundError):
         status = json.loads((folder / "status.json").read_text("utf-8"))
@@ -48,26 +38,26 @@ def state_of(folder: Path) -> dict[str, object]:
 class AtOnce(OutputThread):
     """Writes on the thread that asks for it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         """Start no thread."""
 
-    def submit(self, action: Callable[[], object], patience_s: float = 0.0) -> bool:
+    def submit(self, action, patience_s=0.0):
         action()
         return True
 
 
-def stop_run(folder: Path) -> None:
+def stop_run(folder):
     """Let a run end; it may be gone before anybody reads its answer."""
     write_command(folder, "stop")
 
 
-def tell(folder: Path, name: str, values: dict[str, float] | None = None) -> str:
+def tell(folder, name, values=None):
     """Write a command as the page does, and wait for its answer."""
     identity = write_command(folder, name, values)
-    answers: list[dict[str, str]] = []
+    answers = []
 
-    def is_answered() -> bool:
-        said: Any = state_of(folder).get("acknowledged", [])
+    def is_answered():
+        said = state_of(folder).get("acknowledged", [])
         answers[:] = [each for each in said if each["id"] == identity]
         return bool(answers)
 
@@ -78,12 +68,12 @@ def tell(folder: Path, name: str, values: dict[str, float] | None = None) -> str
 class Person(threading.Thread):
     """Does something to a run while it goes on, and stops it at the end whatever happens."""
 
-    def __init__(self, folder: Path, does: Callable[[Path], None], stop: StopSignals) -> None:
+    def __init__(self, folder, does, stop):
         super().__init__(daemon=True)
         self.folder, self.does, self.stop = folder, does, stop
-        self.error: BaseException | None = None
+        self.error = None
 
-    def run(self) -> None:
+    def run(self):
         try:
             wait_until(lambda: bool(state_of(self.folder)))
             self.does(self.folder)
@@ -92,15 +82,7 @@ class Person(threading.Thread):
             self.stop.note_passed_on(signal.SIGINT)
 
 
-def steered(
-    folder: RunFolder,
-    does: Callable[[Path], None],
-    *,
-    checkpoint: object = None,
-    sink: Noted | None = None,
-    stop: StopSignals | None = None,
-    **flags: object,
-) -> tuple[Summary, Noted]:
+def steered(folder, does, *, checkpoint=None, sink=None, stop=None, **flags):
     stop, sink = stop or StopSignals(), sink or Noted()
     stop.answer = Answer.NOTE
     folder.write_run_info(["main.py"])
@@ -118,12 +100,12 @@ def steered(
     return summary, sink
 
 
-def records_of_updates(sink: Noted) -> list[Record]:
+def records_of_updates(sink):
     """On a busy machine a second may pass without an update, and its record has no losses."""
     return [record for record in sink.records if "optimiser/lr" in record.values]
 
 
-def wait_for_updates(sink: Noted, more: int) -> None:
+def wait_for_updates(sink, more):
     count = len(records_of_updates(sink)) + more
     wait_until(lambda: len(records_of_updates(sink)) >= count)
 
@@ -134,7 +116,7 @@ def folder(tmp_path):
 
 
 def test_a_pause_stops_learning_and_the_clock_of_the_run(folder):
-    lengths: list[float] = []
+    lengths = []
 
     def person(run):
         tell(run, "pause")
@@ -206,11 +188,11 @@ def test_changed_settings_count_at_once_are_noted_and_go_on_after_a_resume(folde
 
 
 def test_another_share_of_replay_counts_and_goes_on_after_a_resume(folder):
-    shares: list[Fraction] = []
+    shares = []
     took = ReplayManager.sample
 
     def sample(manager, *arguments):
-        draws = took(manager, *arguments)  # type: ignore[arg-type]
+        draws = took(manager, *arguments)
         if draws is not None:
             shares.append(Fraction(sum(not draw.is_online for draw in draws), len(draws)))
         return draws

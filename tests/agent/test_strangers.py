@@ -1,12 +1,8 @@
 """What a stranger's files ask for: no code of his runs, nothing outside his folder is touched."""
 
-from __future__ import annotations
-
 import json
 import sys
 import uuid
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,7 +24,7 @@ gymnasium.register(id="Evil-v0", entry_point=CountingEnv, disable_env_checker=Tr
 class Stranger:
     """A module on Python's path that leaves a mark when it is imported, and its environment."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         # A name of its own in each test: specs of environments are kept for the whole process.
         self.module = f"stranger_{uuid.uuid4().hex}"
         self.env = f"{self.module}:Evil-v0"
@@ -36,7 +32,7 @@ class Stranger:
         (folder / f"{self.module}.py").write_text(PAYLOAD.format(mark=str(self._mark)))
 
     @property
-    def ran(self) -> bool:
+    def ran(self):
         """Whether the code of the module was run."""
         return self._mark.exists() or self.module in sys.modules
 
@@ -50,11 +46,11 @@ def stranger(tmp_path, monkeypatch):
 TYPED = "tests.fakes:tests/Counting-v0"
 
 
-def of_stranger(folder: Path, kind: str, flags_env: str, spec_env: str) -> Path:
+def of_stranger(folder, kind, flags_env, spec_env):
     """A run folder or model folder that is sound but for the environments that it names."""
     blueprint = make_blueprint(seed=1)
     spec = {**blueprint.env_spec.to_dict(), "env_id": spec_env}
-    flags: dict[str, Any] = {**blueprint.flags.to_json(), "env": flags_env}
+    flags = {**blueprint.flags.to_json(), "env": flags_env}
     flags["trust_env_module"] = True  # as if that could help
     if kind == "model":
         facts = {"env_spec": spec, "agent_steps": 1, "updates": 1}

@@ -49,16 +49,6 @@ def test_an_update_that_has_no_value_for_a_metric_does_not_spoil_its_mean():
     assert "replay/standard/drawn_age_updates" not in tally.record({}).values
 
 
-def test_the_next_record_starts_from_nothing_but_counters_and_window():
-    tally = busy_tally()
-    tally.record({})
-    assert not tally.has_news
-    record = tally.record({})
-    assert record.updates == 2
-    assert not {"loss/total", "episode/return_raw"} & record.values.keys()
-    assert record.values["episode/return_mean"] == 3.0
-
-
 @pytest.mark.parametrize(
     "book",
     [

@@ -1,13 +1,8 @@
-from __future__ import annotations
-
 import os
 import shlex
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from ritornello.agent.assembly import build_model
 from ritornello.agent.models.base import Inputs
@@ -24,7 +19,7 @@ PONG, CARNIVAL = "PongNoFrameskip-v4", "CarnivalNoFrameskip-v4"
 ACTIONS = 6  # of both
 STEPS = 7
 # A MonoBeast file, a PolyBeast file, those of the fork with PopArt, and LASER's ports of both.
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS = {
     "AtariNet": {"net": "AtariNet", "extras": 7},
     "ResNet": {"net": "ResNet", "extras": 1},
     "ResNet, LSTM": {"net": "ResNet", "extras": 1, "lstm_layers": 1, "lstm_size": 256},
@@ -37,7 +32,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def save(path: Path, weights: dict[str, Tensor], **flags: object) -> Path:
+def save(path, weights, **flags):
     """Write a file as TorchBeast does, with all that stands beside the weights."""
     parameters = [torch.nn.Parameter(weights["policy.bias"].clone())]
     optimiser = torch.optim.RMSprop(parameters, lr=4.8e-4, eps=0.01, alpha=0.99)
@@ -62,7 +57,7 @@ def save(path: Path, weights: dict[str, Tensor], **flags: object) -> Path:
     return path
 
 
-def draw_game(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def draw_game(seed):
     """Return frames, last rewards, one-hot last actions and resets of one environment."""
     generator = torch.Generator().manual_seed(seed)
     frames = torch.randint(0, 256, (STEPS, 4, 84, 84), dtype=torch.uint8, generator=generator)
@@ -73,7 +68,7 @@ def draw_game(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return frames, reward, action, done
 
 
-def load(folder: Path) -> tuple[torch.nn.Module, EnvSpec]:
+def load(folder):
     """Build the model from the folder as the program does."""
     state = load_model(folder).state
     flags = parse(["--op_mode=test", f"--load_model_url={folder}"], lambda url: state["flags"])
@@ -84,7 +79,7 @@ def load(folder: Path) -> tuple[torch.nn.Module, EnvSpec]:
 
 
 @torch.no_grad()
-def compare(folder: Path, weights: dict[str, Tensor], *, clamp: bool = True) -> None:
+def compare(folder, weights, *, clamp=True):
     """Let both play two environments with resets at different steps, in the second game."""
     model, spec = load(folder)
     games = [draw_game(0), draw_game(1)]
@@ -149,7 +144,7 @@ def test_the_folder_says_what_it_was_and_how_it_was_trained(tmp_path):
 
 def test_a_converted_agent_plays_in_test_mode(tmp_path, capsys):
     file = save(tmp_path / "model.tar", draw_weights("AtariNet", extras=7))
-    lines: list[str] = []
+    lines = []
     main([str(file), str(tmp_path / "my agent")], lines.append)
     assert "AtariNet, last reward and last action, no LSTM" in lines[0]
     argument = f"--test={tmp_path / 'my agent'}"

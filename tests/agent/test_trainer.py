@@ -9,14 +9,12 @@ import ritornello.agent.run.recorder
 import ritornello.agent.run.trainer
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.serial_pool import SerialPool
-from ritornello.agent.run.experience import Experience, Serial, WorkerReport
+from ritornello.agent.run.experience import Experience, Serial
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.core.episode import EpisodeEnd
 from ritornello.metrics.health import Finding
 from ritornello.metrics.sinks import JsonLinesSink, Tee
-from ritornello.transport.channel import WorkerStats
 from tests.agent.runs import make_blueprint
 
 
@@ -93,42 +91,6 @@ class InTurn(Serial):
 def in_turn(blueprint, board, life):
     pool = SerialPool(blueprint.workers(life=life), board)
     return InTurn(pool, blueprint.replay(), Feed(blueprint.schema, blueprint.choices.device))
-
-
-class Late(InTurn):
-    """Has steps and a game to tell of when workers and threads have come to rest."""
-
-    late: tuple[WorkerReport, ...] = ()
-
-    def quiesce(self):
-        super().quiesce()
-        self.late = (WorkerReport(WorkerStats(steps=7), (EpisodeEnd(0, 21.0, 9, 9),)),)
-
-    def reports(self):
-        late, self.late = self.late, ()
-        return [*super().reports(), *late]
-
-
-@pytest.mark.parametrize("reproducible", [False, True])
-def test_what_comes_after_the_last_update_is_in_a_record_too(tmp_path, reproducible):
-    """Where a run is to be repeated exactly, only updates make records."""
-    blueprint = make_blueprint(
-        environment_max_steps=300, log_interval_s=1e-9, reproducible=reproducible
-    )
-
-    def late(blueprint, board, life):
-        pool = SerialPool(blueprint.workers(life=life), board)
-        return Late(pool, blueprint.replay(), Feed(blueprint.schema, blueprint.choices.device))
-
-    sink = Noted()
-    folder = RunFolder.create(tmp_path, "Test-v0")
-    summary = Trainer(blueprint, folder, sink, experience=late).run()
-    if reproducible:
-        assert [record.updates for record in sink.records] == list(range(1, summary.updates + 1))
-        return
-    *_, before, last = [(record.agent_steps, record.episodes) for record in sink.records]
-    assert last == (summary.agent_steps, summary.episodes)
-    assert before == (summary.agent_steps - 7, summary.episodes - 1)
 
 
 @pytest.mark.parametrize("broken", ["evaluation", "quiesce", "record", "save", "close", "board"])

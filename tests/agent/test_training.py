@@ -69,9 +69,7 @@ OF_MODULES = {
 
 
 @pytest.mark.parametrize(
-    "given",
-    [*({name: value} for name, value in OF_MODULES.items()), OF_MODULES],
-    ids=str,
+    "given", [*({name: value} for name, value in OF_MODULES.items()), OF_MODULES], ids=str
 )
 @pytest.mark.usefixtures("own_kind")
 def test_the_commands_type_again_what_no_file_may_ask_for(tmp_path, caplog, given):

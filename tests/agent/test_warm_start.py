@@ -1,31 +1,25 @@
 """A new run from old weights: what belongs to a game follows its name, the rest goes along."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from ritornello.agent.assembly import Blueprint
 from ritornello.agent.models.base import Inputs
-from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.run.warm_start import carry_over, keep_actions, warm_start
-from ritornello.agent.session import Session, prepare
+from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
 from ritornello.core.errors import CheckpointError, ConfigError
-from ritornello.core.spec import EnvSpec, ObservationPart
 from tests.agent.runs import QUIET, make_blueprint, saved_state, states_at_start
 
 ONE, OTHER = "tests.fakes:tests/Counting-v0", "tests.fakes:tests/Owing-v0"
 ONE_BY_ANOTHER_ID = "tests.fakes:Counting-v0"
 BOTH = f"{ONE},{OTHER}"
 STEPS = 7000
-MODELS: list[dict[str, Any]] = [
+MODELS = [
     {},
     {"use_popart": False},
     {"use_task_id": True},
@@ -33,7 +27,7 @@ MODELS: list[dict[str, Any]] = [
 ]
 
 
-def trained(blueprint: Blueprint) -> Checkpoint:
+def trained(blueprint):
     """A checkpoint whose weights and statistics are like nothing that is drawn at the start."""
     learner = blueprint.learner()
     draw = torch.Generator().manual_seed(5)
@@ -44,9 +38,7 @@ def trained(blueprint: Blueprint) -> Checkpoint:
     return Checkpoint(Path("old/checkpoints/update_000000090.pt"), state)
 
 
-def answers(
-    blueprint: Blueprint, weights: dict[str, torch.Tensor], task: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def answers(blueprint, weights, task):
     """Logits and values of a model over a few steps in one of its games."""
     model = blueprint.learner().model.eval()
     model.load_state_dict(weights)
@@ -117,30 +109,6 @@ def test_what_the_pixels_of_a_game_look_like_follows_its_name():
     assert [tensor[0].item() for tensor in found.values()] == [2, 0, 1]
 
 
-PICTURES = (
-    ObservationPart("far", (3, 24, 24), "uint8"),
-    ObservationPart("map", (1, 24, 24), "uint8"),
-)
-VECTOR = ObservationPart("speed", (2,), "float32")
-
-
-def test_what_each_part_of_an_observation_looks_like_goes_along():
-    parts = (*PICTURES, VECTOR)
-    size = sum(part.nbytes for part in parts)
-    spec = EnvSpec("Own/Parts-v0", (size,), "uint8", 1, ("A", "B"), 1, observation_parts=parts)
-    config = ModelConfig(normalise_vectors=True)
-    saved, drawn = (make_model(config, spec, seed=seed).state_dict() for seed in (1, 2))
-    known = [name for name in saved if ".statistics." in name]
-    for number, name in enumerate(known, start=1):
-        saved[name].fill_(number)
-    assert len(known) == 3 * len(parts)
-    assert not [
-        name for name, x in carry_over(saved, drawn, [0]).items() if not x.equal(saved[name])
-    ]
-    fresh = carry_over(saved, drawn, [None])
-    assert not [name for name in known if not fresh[name].equal(drawn[name])]
-
-
 def test_weights_of_another_network_and_values_in_other_units_are_refused():
     checkpoint = trained(make_blueprint(BOTH))
     with pytest.raises(CheckpointError, match="another network"):
@@ -179,7 +147,7 @@ def run(tmp_path):
     return folder
 
 
-def prepared(run: Path, *flags: str) -> Session:
+def prepared(run, *flags):
     return prepare([f"--load_model_url={run}", f"--results_dir={run.parent / 'new'}", *flags])
 
 

@@ -13,12 +13,10 @@ from ritornello.agent.acting.worker import WorkerBody
 from ritornello.agent.learning.learner import Learner
 from ritornello.agent.run.experience import Serial
 from ritornello.agent.run.trainer import Trainer
-from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.metrics.sinks import Tee
 from ritornello.replay.manager import ReplayManager
 from ritornello.transport.weights import WeightBoard
-from tests.agent.learners import same
 from tests.agent.runs import make_blueprint
 
 STEPS = 600
@@ -146,27 +144,6 @@ def test_an_update_makes_a_record_and_none_is_lost(heard):
     assert 0.9 * STEPS < heard.records[-1].agent_steps <= heard.trainer._tally.agent_steps
     for record in heard.records[1:]:
         assert np.isfinite(record.values["loss/total"])
-
-
-def test_a_new_session_goes_on_with_all_that_was_saved(heard):
-    checkpoint = load(heard.folder.path)
-    with closing(Tee([])) as sink:
-        resumed = Trainer(blueprint_of(), heard.folder, sink, checkpoint)
-    ours, theirs = resumed._run.state_dict(), heard.trainer._run.state_dict()
-    for state in (ours, theirs):  # settings are those of the session's flags
-        state["learner"]["optimiser"].pop("param_groups")
-    assert same(ours["learner"], theirs["learner"])
-    for state in (ours, theirs):
-        state["tally"].pop("wall_s")
-    assert ours["tally"] == theirs["tally"]
-    assert len(ours["serial"]["waiting"]) == len(theirs["serial"]["waiting"])
-    ours, theirs = (t._experience.replay_contents() for t in (resumed, heard.trainer))
-    for name in ("counters", "mixer"):
-        assert ours[name] == theirs[name]
-    for mine, other in zip(ours["contents"]["buffers"], theirs["contents"]["buffers"], strict=True):
-        assert mine.keys() == other.keys()
-        for name, value in mine.items():
-            assert np.array_equal(value, other[name]), name
 
 
 def test_no_two_environments_play_the_same_game_and_no_two_actors_draw_alike():

@@ -4,8 +4,6 @@ What requirements.txt asks for, and what that needs, is linked from the environm
 nothing else of it is there. The program starts from the files and the variables of the image.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -23,13 +21,13 @@ from tests.deadlines import HANGS_S
 from tests.house import ROOT
 
 
-def arguments_of(name: str) -> list[str]:
+def arguments_of(name):
     """Return what stands after an instruction of the Dockerfile, in order."""
     text = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
     return [" ".join(line.split()[1:]) for line in text.splitlines() if line.startswith(f"{name} ")]
 
 
-def context() -> list[str]:
+def context():
     """Return the files that `COPY . .` copies of a fresh checkout."""
     left_out = set((ROOT / ".dockerignore").read_text("utf-8").split())
     assert {".git", "tests", "results/*"} <= left_out
@@ -38,11 +36,11 @@ def context() -> list[str]:
     return [name for name in tracked.splitlines() if not {name.split("/")[0], name} & left_out]
 
 
-def needed_distributions() -> dict[str, metadata.Distribution]:
+def needed_distributions():
     """Return what requirements.txt asks for, and what that needs."""
     lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
     waiting = [Requirement(line) for line in lines if line and not line.startswith("#")]
-    found: dict[str, metadata.Distribution] = {}
+    found = {}
     while waiting:
         wanted = waiting.pop()
         name = re.sub(r"[-_.]+", "-", wanted.name).lower()

@@ -26,7 +26,6 @@ from tests.integration.commands import (
 
 pytestmark = pytest.mark.process
 ENDLESS = "--environment_max_steps=100000000"
-LOUD_SAVE = "--save_model_period=7"
 
 
 def popen(results, *flags, **more):

@@ -1,7 +1,5 @@
 """docs/from_run_to_paper.md does what it says: its commands and its Python are run, in order."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -16,7 +14,7 @@ from tests.house import ROOT
 PAGE = ROOT / "docs" / "from_run_to_paper.md"
 
 
-def run_blocks(place: Path) -> str:
+def run_blocks(place):
     """Run code blocks in a folder that has main.py; those of Python as one script, as a notebook.
 
     Returns:
@@ -39,7 +37,7 @@ def run_blocks(place: Path) -> str:
     return printed
 
 
-def check_products(place: Path) -> None:
+def check_products(place):
     rows = (place / "measured.csv").read_text().splitlines()
     assert rows[0] == "run,agent_steps,episode/return_mean,policy/entropy,loss/value"
     assert len({row.split(",")[0] for row in rows[1:]}) == 2

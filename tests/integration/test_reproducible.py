@@ -4,21 +4,11 @@ import torch
 from ritornello.agent.stored.checkpoint import load
 from tests.integration.commands import SMALL, comparable, only_run, run
 
-REPLAYS = {
-    "elite": '[{"type":"queue","capacity":1,"sample_ratio":0.5},'
+ELITE = (
+    '[{"type":"queue","capacity":1,"sample_ratio":0.5},'
     '{"type":"elite","capacity":50,"sample_ratio":0.25},'
-    '{"type":"attentive","capacity":50,"sample_ratio":0.25}]',
-}
-
-
-CASES = {
-    "elite": (f"--replay_parameters={REPLAYS['elite']}",),
-    "memory and two games": (
-        f"--replay_parameters={REPLAYS['elite']}", "--use_lstm=True", "--lstm_size=8",
-        "--use_task_id=True", "--burn_in_steps=2",
-        "--env=tests.fakes:tests/Counting-v0,tests.fakes:tests/Owing-v0",
-    ),
-}  # fmt: skip
+    '{"type":"attentive","capacity":50,"sample_ratio":0.25}]'
+)
 
 
 def trained(results, steps, *flags):
@@ -36,27 +26,6 @@ def assert_same_weights(one, other):
     assert ours["model"].keys() == theirs["model"].keys()
     for name, tensor in ours["model"].items():
         assert torch.equal(tensor, theirs["model"][name]), name
-
-
-@pytest.mark.slow
-@pytest.mark.process
-@pytest.mark.parametrize("case", CASES)
-def test_same_seed_serial_pool_gives_identical_metrics_and_resume_equals_running_on(tmp_path, case):
-    flags = (*CASES[case], "--save_model_period=20")
-    straight = trained(tmp_path / "a", 1200, *flags)
-    again = trained(tmp_path / "b", 1200, *flags)
-    assert len(comparable(straight)) > 20
-    assert comparable(straight) == comparable(again)
-
-    halfway = trained(tmp_path / "c", 600, *flags)
-    assert len(comparable(halfway)) < len(comparable(straight))
-    status, output = run(
-        tmp_path / "c", "--op_mode=train_w_load", f"--load_model_url={halfway}",
-        "--environment_max_steps=1200", "--trust_env_module=True",
-    )  # fmt: skip
-    assert status == 0, output
-    assert comparable(halfway) == comparable(straight)
-    assert_same_weights(straight, halfway)
 
 
 def evaluations(folder):

@@ -1,9 +1,6 @@
 import json
-import os
-import random
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -204,23 +201,3 @@ def test_the_second_signal_forces(tmp_path):
         wait_until(lambda: not any(child.is_running() for child in children))
     finally:
         process.kill()
-
-
-@pytest.mark.chaos
-def test_ctrl_c_at_twenty_random_moments_always_leaves_a_loadable_state(tmp_path):
-    draw = random.Random(int(os.environ.get("CHAOS_SEED", "0")))
-    for attempt in range(20):
-        results = tmp_path / str(attempt)
-        process = start(
-            results, *SMALL, "--environment_max_steps=100000000", "--save_model_period=7"
-        )
-        try:
-            time.sleep(draw.uniform(1.0, 12.0))
-            status, output = interrupt(process)
-        finally:
-            process.kill()
-        assert status in (130, -signal.SIGINT), output  # the latter: before Python was up
-        assert not list(tmp_path.rglob("*.tmp"))
-        metrics = list(results.glob("*/metrics.jsonl"))
-        if metrics and metrics[0].read_text() and records(metrics[0].parent)[-1]["updates"]:
-            assert load(metrics[0].parent).state["tally"]["updates"] > 0

@@ -12,12 +12,12 @@ from ritornello.agent.stored.model_file import load_model
 from ritornello.agent.testing.evaluator import evaluate
 from ritornello.flags.options import Flags
 from tests.integration.commands import comparable, only_run, records, run
-from tests.integration.test_reproducible import REPLAYS, assert_same_weights, evaluations, trained
+from tests.integration.test_reproducible import ELITE, assert_same_weights, evaluations, trained
 from tests.live.client import Browser
 
 REACH, MIXED = "--env=tests.worlds:tests/Reach-v0", "--env=tests.worlds:tests/Mixed-v0"
 FLAGS = (
-    REACH, f"--replay_parameters={REPLAYS['elite']}", "--use_lstm=True", "--lstm_size=8",
+    REACH, f"--replay_parameters={ELITE}", "--use_lstm=True", "--lstm_size=8",
     "--save_model_period=20", "--evaluate_every_steps=500", "--evaluation_games=2",
     "--policy_cloning_loss_weight=0.01",
 )  # fmt: skip

@@ -1,10 +1,7 @@
 """Environments that are registered where worker processes do not find them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +26,7 @@ if __name__ == "__main__":
 REGISTER = "gymnasium.register('Mine-v0', entry_point=Mine, max_episode_steps=50)"
 
 
-def run(folder: Path, *command: str, **options: object) -> subprocess.CompletedProcess[str]:
+def run(folder, *command, **options):
     return subprocess.run(
         [sys.executable, *command], cwd=folder, text=True, capture_output=True, check=False,
         timeout=HANGS_S, env={"PYTHONPATH": str(ROOT), "HOME": str(folder)}, **options,

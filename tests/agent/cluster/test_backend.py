@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import re
 import socket
 import sys
 from types import SimpleNamespace
@@ -85,27 +84,6 @@ def test_the_memory_of_other_machines_is_not_counted_here():
     assert not any("worker processes" in part for part in cluster)
     assert private["the gateway to the cluster"] > cluster["the gateway to the cluster"] > 0
     assert private["the ring of the gateway"] == cluster["the ring of the gateway"] > 0
-
-
-@pytest.mark.parametrize(
-    ("error", "address", "words"),
-    [
-        (RuntimeError("boom\nmore"), "", "a private Ray could not be started.*: boom$"),
-        (
-            RuntimeError(
-                "Version mismatch: The cluster was started with:\n    Ray: 2.60.0\n"
-                "    Python: 3.11.7\nThis process was started with:\n    Python: 3.11.9\n"
-            ),
-            "h:1",
-            "at h:1 cannot be joined: Version mismatch.*Python: 3.11.7 .*3.11.9 Use the same",
-        ),
-        (ConnectionError("nobody"), "h:1", "nobody Either it does not run, or .* another token"),
-    ],
-)
-def test_why_there_is_no_cluster_is_one_sentence(error, address, words):
-    text = ray_cluster._refusal(address, error)
-    assert "\n" not in text
-    assert re.search(words, text)
 
 
 def test_an_address_at_which_nobody_is_is_said_before_ray_waits_for_it(monkeypatch):

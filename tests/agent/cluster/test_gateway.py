@@ -12,7 +12,7 @@ import pytest
 
 from ritornello.agent.acting.worker import WorkerBody
 from ritornello.agent.cluster.dispatcher import ClusterLost
-from ritornello.agent.cluster.gateway_pool import GatewayPool, ring_slots
+from ritornello.agent.cluster.gateway_pool import GatewayPool
 from ritornello.core.errors import ConfigError, WorkerDied
 from ritornello.metrics.record import check_declared
 from tests.agent.cluster.fake_cluster import (
@@ -156,23 +156,6 @@ def test_what_fails_on_all_machines_ends_the_run_without_another_gateway(
         poll_on(pool)
     assert pool.restarts == 0
     assert "worker 0 failed: " in caplog.text, "what the gateway logs is in the log of the learner"
-
-
-@pytest.mark.slow
-def test_while_the_learner_takes_nothing_it_waits_and_goes_on_without_a_gap(make_pool):
-    pool = make_pool(config())
-    stream = Stream(pool)
-    stream.progress()
-    held, deadline = [], time.monotonic() + HANGS_S
-    while len(held) < ring_slots(4):  # the whole ring
-        held += stream.take(release=False)
-        assert time.monotonic() < deadline
-    for _ in range(5):
-        assert stream.take() == []
-    for block in held:
-        block.release()
-    stream.progress()
-    assert pool.restarts == 0
 
 
 def test_the_start_of_a_worker_decides_what_it_plays_and_the_first_changes_nothing():
