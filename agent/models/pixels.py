@@ -13,7 +13,7 @@ rare pixels have one of their own: the ball counts for more, and the paddle for 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import torch
@@ -111,11 +111,10 @@ class PixelStatistics(nn.Module):
 
     def snapshot(self) -> Callable[[], None]:
         """Remember all that `observe` writes to; return a function that restores it."""
-        kept, count = [buffer.clone() for buffer in self.buffers()], self._count
+        put_back, count = snapshot_of(self.buffers()), self._count
 
         def restore() -> None:
-            for buffer, before in zip(self.buffers(), kept, strict=True):
-                buffer.copy_(before)
+            put_back()
             self._count = count
             self._kept_parts.clear()
 
@@ -211,6 +210,19 @@ class PixelStatistics(nn.Module):
         if self._is_capped:
             variance = variance.clamp(max=variance.mean())
         return variance.clamp(min=MIN_DEVIATION**2).rsqrt()
+
+
+@torch.no_grad()
+def snapshot_of(tensors: Iterable[Tensor]) -> Callable[[], None]:
+    """Remember tensors; return a function that restores them, bit by bit."""
+    kept = [(tensor, tensor.clone()) for tensor in tensors]
+
+    @torch.no_grad()
+    def restore() -> None:
+        for tensor, before in kept:
+            tensor.copy_(before)
+
+    return restore
 
 
 def in_deviations(

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ritornello.agent.models.pixels import snapshot_of
 from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 
 # Where optimisers keep running moments of the gradient, and the power of the gradient they hold.
@@ -171,7 +172,6 @@ class PopArt(nn.Module):
             for moment, power in _moments(optimiser, parameter):
                 moment.mul_(factor.pow(power).to(moment.dtype))
 
-    @torch.no_grad()
     def snapshot(self, optimiser: torch.optim.Optimizer | None = None) -> Callable[[], None]:
         """Remember all that `update` writes to; return a function that restores it, bit by bit.
 
@@ -183,14 +183,7 @@ class PopArt(nn.Module):
         moved = [self.mu, self.nu, self.linear.weight, self.linear.bias]
         for parameter in moved[2:]:
             moved += [moment for moment, _ in _moments(optimiser, parameter)]
-        kept = [tensor.clone() for tensor in moved]
-
-        @torch.no_grad()
-        def restore() -> None:
-            for tensor, before in zip(moved, kept, strict=True):
-                tensor.copy_(before)
-
-        return restore
+        return snapshot_of(moved)
 
     def _of_task(self, statistic: Tensor, task_id: Tensor | None) -> Tensor:
         if self.task_count == 1 or task_id is None:

@@ -93,35 +93,27 @@ class ConvsRequest:
     layer_norm: bool = False  # whether the output of each layer is normalised before its ReLU
 
 
-def _relu_convs(want: ConvsRequest, layers: list[tuple[int, int, int]]) -> nn.Sequential:
-    """Return convolutions (channels, kernel, stride), each followed by ReLU."""
-    modules: list[nn.Module] = []
-    before = 0
-    for channels, kernel, stride in layers:
-        conv = (
-            nn.Conv2d(before, channels, kernel, stride)
-            if modules
-            else PixelConv2d(
-                want.image_shape, channels, kernel, stride, normalise=want.normalise_pixels
+def _relu_convs(*layers: tuple[int, int, int]) -> Callable[[ConvsRequest], nn.Sequential]:
+    """Return what builds convolutions (channels, kernel, stride), each followed by ReLU."""
+
+    def build(want: ConvsRequest) -> nn.Sequential:
+        modules: list[nn.Module] = []
+        before = 0
+        for channels, kernel, stride in layers:
+            conv = (
+                nn.Conv2d(before, channels, kernel, stride)
+                if modules
+                else PixelConv2d(
+                    want.image_shape, channels, kernel, stride, normalise=want.normalise_pixels
+                )
             )
-        )
-        # One group of all channels is layer normalisation over a map, a gain for each channel.
-        norm = [nn.GroupNorm(1, channels)] if want.layer_norm else []
-        modules += [conv, *norm, nn.ReLU(inplace=True)]
-        before = channels
-    return nn.Sequential(*modules)
+            # One group of all channels is layer normalisation over a map, a gain for each channel.
+            norm = [nn.GroupNorm(1, channels)] if want.layer_norm else []
+            modules += [conv, *norm, nn.ReLU(inplace=True)]
+            before = channels
+        return nn.Sequential(*modules)
 
-
-def _nature_convs(want: ConvsRequest) -> nn.Sequential:
-    return _relu_convs(want, [(32, 8, 4), (64, 4, 2), (64, 3, 1)])
-
-
-def _impala_shallow_convs(want: ConvsRequest) -> nn.Sequential:
-    return _relu_convs(want, [(16, 8, 4), (32, 4, 2)])
-
-
-def _elite_convs(want: ConvsRequest) -> nn.Sequential:
-    return _relu_convs(want, [(64, 3, 3), (64, 3, 2), (128, 3, 2)])
+    return build
 
 
 def _resnet_convs(want: ConvsRequest) -> nn.Sequential:
@@ -163,8 +155,10 @@ def _resnet_small_convs(want: ConvsRequest) -> nn.Sequential:
 
 # name -> (its convolutions, default F)
 IMAGE_TORSOS: dict[str, tuple[Callable[[ConvsRequest], nn.Sequential], int]] = {
-    "nature": (_nature_convs, 512),  # Mnih et al. 2015, methods
-    "impala_shallow": (_impala_shallow_convs, 256),  # Espeholt et al. 2018, figure 3 left
+    # Mnih et al. 2015, methods
+    "nature": (_relu_convs((32, 8, 4), (64, 4, 2), (64, 3, 1)), 512),
+    # Espeholt et al. 2018, figure 3 left
+    "impala_shallow": (_relu_convs((16, 8, 4), (32, 4, 2)), 256),
     "resnet": (_resnet_convs, 256),  # Espeholt et al. 2018, figure 3 right: 15 convolutions
     # The blocks of `resnet` behind the first layer of `nature`: two fifths of its
     # multiplications, 22 against 54 million for a frame stack of Atari.
@@ -172,7 +166,8 @@ IMAGE_TORSOS: dict[str, tuple[Callable[[ConvsRequest], nn.Sequential], int]] = {
     # `impala_shallow` with two of these blocks on its last maps, of 9x9 for Atari, where they are
     # cheap: twice its multiplications, 6 million for a frame stack, and six convolutions deep.
     "resnet_small": (_resnet_small_convs, 256),
-    "elite": (_elite_convs, 512),  # of the older elite-replay platform: wide and shallow
+    # of the older elite-replay platform: wide and shallow
+    "elite": (_relu_convs((64, 3, 3), (64, 3, 2), (128, 3, 2)), 512),
 }
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from ritornello.agent.models.pixels import snapshot_of
 from ritornello.agent.models.precision import compute_dtype
 from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 
@@ -79,13 +80,7 @@ class VectorStatistics(nn.Module):
 
     def snapshot(self) -> Callable[[], None]:
         """Remember all that `observe` writes to; return a function that restores it."""
-        kept = [buffer.clone() for buffer in self.buffers()]
-
-        def restore() -> None:
-            for buffer, before in zip(self.buffers(), kept, strict=True):
-                buffer.copy_(before)
-
-        return restore
+        return snapshot_of(self.buffers())
 
 
 class NormalisedVectors(nn.Module):

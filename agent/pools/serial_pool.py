@@ -15,6 +15,7 @@ from ritornello.agent.acting.config import WorkerConfig
 from ritornello.agent.acting.worker import WorkerBody
 from ritornello.agent.pools.worker_pool import UnrollBlock
 from ritornello.core.errors import WorkerDied
+from ritornello.core.process_death import started_in_here_ended
 from ritornello.core.saved_state import expect, items, whole, within
 from ritornello.core.warden import Warden
 from ritornello.transport.weights import WeightBoard
@@ -32,10 +33,12 @@ class SerialPool:
         self._bodies: list[WorkerBody] = []
         self._turn = 0
         self._warden = Warden()  # environments may own processes
+        self._started = contextlib.ExitStack()  # ends those that they forget
 
     def start(self) -> None:
         """Build every worker's environments and model."""
         self._warden.keep_own_children()
+        self._started.enter_context(started_in_here_ended())
         for config in self._configs:
             with _exits_are_failures(config.worker_id):
                 self._bodies.append(WorkerBody(config, self._board))
@@ -75,6 +78,7 @@ class SerialPool:
         bodies, self._bodies = self._bodies, []
         with contextlib.ExitStack() as stack:
             stack.callback(self._warden.close)
+            stack.callback(self._started.close)
             for body in bodies:
                 stack.callback(body.close)
 

@@ -32,11 +32,6 @@ from ritornello.metrics.run_files import force_to_disk, open_for_append
 from ritornello.metrics.text import short
 
 FORMAT = 1
-EVALUATION_COLUMNS = (
-    "time", "agent_steps", "updates", "game", "policy", "games", "mean", "standard_error", "min",
-    "max", "mean_length", "distinct_games", "film",
-)  # fmt: skip
-
 log = logging.getLogger(__name__)
 
 
@@ -90,8 +85,11 @@ class Status:
 
     def evaluation(self, row: Mapping[str, Any]) -> None:
         """Have a line of evaluations.csv written soon: a value for each column but the time."""
-        values = [row[name] for name in EVALUATION_COLUMNS[1:]]
-        self._append(EVALUATIONS, _csv_line([round(time.time(), 3), *values]))
+        self._append(
+            EVALUATIONS,
+            _csv_line([round(time.time(), 3), *row.values()]),
+            head=_csv_line(["time", *row]),
+        )
 
     def flush(self) -> None:
         """Have the journals brought to the disk soon; `OutputThread.flush` waits for it."""
@@ -102,8 +100,8 @@ class Status:
     def _submit(self, action: Callable[[], object]) -> bool:
         return self._thread is not None and self._thread.submit(action)
 
-    def _append(self, name: str, line: str) -> None:
-        self._submit(partial(self._try, name, partial(self._append_now, name, line)))
+    def _append(self, name: str, line: str, head: str = "") -> None:
+        self._submit(partial(self._try, name, partial(self._append_now, name, line, head)))
 
     # --- on the output thread --------------------------------------------------------------------
 
@@ -114,11 +112,11 @@ class Status:
         with contextlib.suppress(OSError):
             self.disk_free_mb = shutil.disk_usage(self._folder).free / 1e6
 
-    def _append_now(self, name: str, line: str) -> None:
+    def _append_now(self, name: str, line: str, head: str) -> None:
         path = self._folder / name
         with open_for_append(path) as file:
-            if name == EVALUATIONS and path.stat().st_size == 0:
-                file.write(_csv_line(EVALUATION_COLUMNS) + "\n")
+            if head and path.stat().st_size == 0:
+                file.write(head + "\n")
             file.write(line + "\n")
 
     def _try(self, name: str, action: Callable[[], object]) -> None:

@@ -39,12 +39,7 @@ def _is_number(value: Any) -> bool:
 
 def _games(value: Any) -> Any:
     """Replace names of sets of games by their ids; what is not text is left to pydantic."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return expand_games(value)
-    except ConfigError as error:
-        raise ValueError(str(error)) from error
+    return _told(expand_games)(value) if isinstance(value, str) else value
 
 
 def _shares(value: Any) -> Any:

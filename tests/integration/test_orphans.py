@@ -64,6 +64,19 @@ def test_nothing_outlives_a_killed_reproducible_run_although_it_was_forgotten(ru
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("flag", ["--reproducible=True", "--worker_count=1"])
+def test_what_environments_forget_is_ended_at_the_end_of_a_run(run, tmp_path, flag):
+    process = run("Careless", flag)
+    wait_for_records(tmp_path / "results", 1)
+    assert len([pid for pid in troubled.simulators(tmp_path) if lives(pid)]) >= 2
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=HANGS_S)
+    assert process.returncode == 130, output
+    owned = troubled.simulators(tmp_path)
+    wait_until(lambda: not any(lives(pid) for pid in owned), "left behind")
+
+
+@pytest.mark.slow
 def test_a_clean_stop_closes_environments_and_leaves_nothing(run, tmp_path):
     process = run("Owning")
     wait_for_records(tmp_path / "results", 1)
