@@ -50,15 +50,15 @@ def python(tmp_path_factory) -> Path:
     quietly = {"check": True, "timeout": HANGS_S, "capture_output": True}
     build = ("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source)
     subprocess.run([*pip, *build], **quietly)
-    subprocess.run([sys.executable, "-m", "venv", folder / "bare"], **quietly)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "bare"], **quietly)
     inside = folder / "bare" / "bin" / "python"
     where = "import sysconfig; print(sysconfig.get_path('purelib'))"
     found = subprocess.run([inside, "-c", where], check=True, capture_output=True, text=True)
     libraries = Path(found.stdout.strip())
     (libraries / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     (wheel,) = folder.glob("*.whl")
-    install = ("-m", "pip", "install", "--no-deps", "--no-index", wheel)
-    subprocess.run([inside, *install], **quietly)
+    install = ("--python", inside, "install", "--no-deps", "--no-index", wheel)
+    subprocess.run([*pip, *install], **quietly)
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.split("/")[0] for name in archive.namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"ritornello"}
@@ -77,7 +77,7 @@ def folder(tmp_path) -> Path:
 def run(command: list[object], folder: Path) -> str:
     done = subprocess.run(
         list(map(str, command)), cwd=folder, check=False, capture_output=True, text=True,
-        timeout=HANGS_S, env={"HOME": str(folder), "PATH": "/usr/bin:/bin"},
+        timeout=HANGS_S, env={"HOME": str(folder), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr

@@ -90,13 +90,9 @@ def test_a_life_lost_at_the_frame_cap_is_terminated_and_followed_by_a_reset(run)
     assert len(results[0].episodes) == 1
 
 
-def test_a_reset_to_fewer_lives_is_not_a_lost_life(run):
-    rows = [(0, False, True, 5, 4), (0, False, False, 3, 1)]  # an extra life had been won
-    _, flags = run(rows)
+def test_a_reset_to_fewer_lives_or_none_before_the_end_of_the_game_is_not_a_lost_life(run):
+    _, flags = run([(0, False, True, 5, 4), (0, False, False, 3, 1)])  # one more had been won
     assert flags == [(False, False), (False, True)]
-
-
-def test_zero_lives_without_the_end_of_the_game_is_not_a_lost_life(run):
     _, flags = run([(0, False, False, 0, 4), (0, True, False, 0, 8)])
     assert flags == [(False, False), (True, False)]
 

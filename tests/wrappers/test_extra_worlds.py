@@ -1,7 +1,6 @@
 """MuJoCo, Box2D, MiniGrid and ViZDoom: without their packages, and with them."""
 
 import warnings
-from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -19,7 +18,6 @@ from ritornello.wrappers.registry import gym_spec, make_env_spec, make_env_vecto
 from ritornello.wrappers.start_line import describe
 from ritornello.wrappers.world_views import CELL_VALUES, as_shown, left_out_of
 
-ROOT = Path(__file__).parents[2]
 BY_NAME = {world.name: world for world in WORLDS}
 
 
@@ -37,11 +35,8 @@ def needs(name):
     ("env_id", "name"),
     [
         ("HalfCheetah-v5", "mujoco"),
-        ("InvertedPendulum-v5", "mujoco"),
         ("LunarLander-v3", "box2d"),
-        ("CarRacing-v3", "box2d"),
         ("MiniGrid-DoorKey-5x5-v0", "minigrid"),
-        ("BabyAI-GoToRedBall-v0", "minigrid"),
         ("VizdoomBasic-v1", "vizdoom"),
     ],
 )
@@ -174,8 +169,8 @@ def test_what_no_view_is_of_is_passed_on(entry_point):
     assert left_out_of(env) == ()
 
 
-@pytest.mark.parametrize("env_id", ["MiniGrid-MyOwn-v0", "BabyAI-Mine-v0", "VizdoomAlike-v0"])
-def test_an_id_of_ones_own_needs_no_package_however_it_begins(monkeypatch, env_id):
+def test_an_id_of_ones_own_needs_no_package_however_it_begins(monkeypatch):
+    env_id = "MiniGrid-MyOwn-v0"
     monkeypatch.setattr(extra_worlds, "is_installed", lambda world: False)
     gymnasium.register(env_id, entry_point="gymnasium.envs.classic_control:CartPoleEnv")
     try:
@@ -185,20 +180,14 @@ def test_an_id_of_ones_own_needs_no_package_however_it_begins(monkeypatch, env_i
         del gymnasium.registry[env_id]
 
 
-@pytest.mark.parametrize(
-    ("env_id", "entry_point", "hidden"),
-    [("Mine-v0", Symbols, "mission"), ("Other-v0", Doom, "audio, gamevariables")],
-)
-def test_what_is_left_out_is_said_at_the_start_and_by_the_checker(env_id, entry_point, hidden):
-    gymnasium.register(env_id, entry_point=entry_point)
+def test_what_is_left_out_is_said_at_the_start_and_by_the_checker():
+    gymnasium.register("Mine-v0", entry_point=Symbols)
     try:
-        assert f", without its {hidden}, Atari" in describe(EnvConfig(env_id))
-        lines = check(env_id).lines
-        for name in hidden.split(", "):
-            said = f"note   observation_space: its {name} is left out"
-            assert [line for line in lines if line.startswith(said)], lines
+        assert ", without its mission, Atari" in describe(EnvConfig("Mine-v0"))
+        said = "note   observation_space: its mission is left out"
+        assert any(line.startswith(said) for line in check("Mine-v0").lines)
     finally:
-        del gymnasium.registry[env_id]
+        del gymnasium.registry["Mine-v0"]
 
 
 # --- with the packages ---------------------------------------------------------------------------
@@ -248,27 +237,21 @@ CELLS = 7 * 7 * sum(CELL_VALUES) + 4
 
 
 @needs("minigrid")
-@pytest.mark.parametrize("name", ["MiniGrid-Own-v0", "Own-v0"])
 @pytest.mark.parametrize(
     ("wrappers", "shape", "image"),
     [
         ((), (CELLS,), None),
         (("FullyObsWrapper",), (5 * 5 * sum(CELL_VALUES) + 4,), None),
-        (("StochasticActionWrapper",), (CELLS,), None),
         (("OneHotPartialObsWrapper",), (7 * 7 * 20 + 4,), None),
-        (("SymbolicObsWrapper",), (5 * 5 * 3 + 4,), None),
-        (("DictObservationSpaceWrapper",), None, None),
-        (("RGBImgObsWrapper",), None, (3, 40, 40)),
         (("RGBImgPartialObsWrapper", "ImgObsWrapper"), (3, 56, 56), None),
-        (("ImgObsWrapper",), (3, 7, 7), None),
         (("FlatObsWrapper",), (2835,), None),
     ],
     ids=str,
 )
-def test_wrappers_of_minigrid_are_shown_as_what_they_make(name, wrappers, shape, image):
+def test_wrappers_of_minigrid_are_shown_as_what_they_make(wrappers, shape, image):
     prepare_world("MiniGrid-Empty-5x5-v0")
-    make = minigrid_within(*wrappers)
-    gymnasium.register(name, entry_point=make)
+    name = "MiniGrid-Own-v0"
+    gymnasium.register(name, entry_point=minigrid_within(*wrappers))
     make_env_spec.cache_clear()
     gym_spec.cache_clear()
     try:

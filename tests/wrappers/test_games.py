@@ -30,7 +30,7 @@ def test_all_is_every_game_that_can_be_played_and_nothing_else():
         check_env_id(game)
 
 
-@pytest.mark.parametrize("text", ["", "A,,B", "A,", ","])
+@pytest.mark.parametrize("text", ["", "A,,B"])
 def test_empty_names_are_refused(text):
     with pytest.raises(ConfigError, match="separated by single commas"):
         expand_games(text)

@@ -37,9 +37,7 @@ class Shower(gymnasium.Env):
     ("space", "observation", "expected"),
     [
         (Discrete(3, start=5), 6, [0, 1, 0]),
-        (Discrete(3), np.array(2, np.int32), [0, 0, 1]),
         (MultiDiscrete([2, 3], start=[0, -1]), np.array([1, 1]), [0, 1, 0, 0, 1]),
-        (MultiDiscrete([[2, 2]]), np.array([[0, 1]]), [1, 0, 0, 1]),
         (MultiBinary([2, 2]), np.array([[1, 0], [0, 1]], np.int8), [1, 0, 0, 1]),
         (Box(-1, 1, (2, 2)), np.array([[0.5, -1], [0, 1]], np.float32), [0.5, -1, 0, 1]),
         (Box(0, 9, (), np.int64), np.array(7), [7]),
@@ -113,14 +111,9 @@ def test_images_and_numbers_share_a_frame_from_which_the_model_has_both_again():
         ({"a": 1}, r"observation is .*expected a dict with 'b'"),
         (7, "expected a dict with 'a'"),
         ({"a": 5, "b": (np.zeros(2, np.float32),)}, r"observation\['a'\] is 5, expected one of"),
-        ({"a": 0.5, "b": (np.zeros(2, np.float32),)}, r"observation\['a'\] is 0.5"),
-        ({"a": 1, "b": ()}, r"observation\['b'\] is .*expected a tuple with 0"),
         ({"a": 1, "b": (np.zeros(3, np.float32),)}, r"observation\['b'\]\[0\] has shape \(3,\)"),
         ({"a": 1, "b": (np.array([0, np.nan]),)}, r"observation\['b'\]\[0\]\[1\] is nan"),
-        ({"a": 1, "b": (np.array([0, 1e9]),)}, r"observation\['b'\]\[0\]\[1\] is 1e\+09"),
-        ({"a": 1, "b": (np.zeros(2), 1)}, r"observation\['b'\] has 2 parts, expected 1"),
         ({"a": 1, "b": (np.zeros(2),), "c": 0}, r"observation has 3 parts, expected 2"),
-        ({"a": 1, "b": ("xy",)}, r"observation\['b'\]\[0\] is 'xy'"),
     ],
 )
 def test_what_is_not_in_its_space_is_told_with_its_place(observation, told):
@@ -132,11 +125,9 @@ def test_what_is_not_in_its_space_is_told_with_its_place(observation, told):
 @pytest.mark.parametrize(
     ("space", "told"),
     [
-        (Text(4), "^Text is none of Box"),
         (Dict({"mission": Text(4), "image": PIXELS}), r"^\['mission'\]: Text is none of Box"),
         (Tuple((Discrete(2), Graph(Discrete(2), None))), r"^\[1\]: Graph is none of"),
         (Tuple(()), "it shows nothing"),
-        (None, "^NoneType is none of"),
     ],
     ids=str,
 )

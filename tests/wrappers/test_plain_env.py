@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict
 
 from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.wrappers import registry
@@ -54,18 +54,13 @@ def stepped(lie, space=None):
     ("observation", "message"),
     [
         (np.zeros(5, np.float32), r"has shape \(5,\), expected \(4,\)"),
-        (np.zeros((1, 4), np.float32), r"has shape \(1, 4\), expected \(4,\)"),
-        (0.5, r"has shape \(\), expected \(4,\)"),
-        ([0.0, 0.0], r"has shape \(2,\), expected \(4,\)"),
         ([[0.0], [0.0, 1.0]], r"is \[\[0.0\], .*expected an array"),
         (None, "is None, expected an array of numbers"),
         (np.array(["1", "2", "3", "4"]), "is array.*expected an array of numbers"),
         (np.zeros(4, complex), "has dtype complex128, expected float32"),
-        ({"a": 1}, "is .*expected an array of numbers"),
         (np.array([0, math.nan, 0, 0], np.float32), r"\[1\] is nan, expected a finite"),
         (np.array([0, 0, math.inf, 0]), r"\[2\] is inf, expected a finite"),
         (np.array([0, 0, 0, 1e5], np.float32), r"\[3\] is 100000, expected to be in .*Box"),
-        (np.array([-250, 0, 0, 0]), r"\[0\] is -250, expected to be in its space"),
     ],
     ids=str,
 )
@@ -78,16 +73,11 @@ def test_an_observation_of_another_kind_is_called_an_observation(observation, me
     ("lie", "message"),
     [
         (paying(None), "reward is None, expected one number"),
-        (paying("1"), "reward is '1', expected one number"),
         (paying(np.array([1.0])), "reward is array([1.]) of shape (1,), expected one number"),
         (paying(math.nan), "reward is nan, expected a finite number"),
-        (paying(1e300), "reward is 1e+300"),
         (paying(10**400), "reward is inf"),
-        (paying(1j), "reward is 1j, expected one number"),
         (lambda o, r, te, tr, info: (o, r, te, info), "step returned 4 values (four of them: Gym"),
-        (lambda o, r, te, tr, info: None, "step returned None, expected"),
         (lambda o, r, te, tr, info: (o, r, te, tr, None), "info of step is None"),
-        (lambda o, r, te, tr, info: (o, r, None, tr, info), "terminated is None, expected True"),
         (lambda o, r, te, tr, info: (o, r, te, "no", info), "truncated is 'no', expected True"),
         (lambda o, r, te, tr, info: (o, r, np.zeros(2), tr, info), "terminated is array"),
     ],
@@ -97,13 +87,13 @@ def test_what_step_returns_must_be_the_five_things_of_gymnasium(lie, message):
         stepped(lie)
 
 
-@pytest.mark.parametrize("dtype", [float, np.int64, bool, list, tuple])
+@pytest.mark.parametrize("dtype", [np.int64, bool, list])
 def test_what_numpy_converts_without_a_loss_of_meaning_is_taken(dtype):
-    ones = dtype((1, 1, 1, 1)) if dtype in (list, tuple) else np.ones(4, dtype)
+    ones = dtype((1, 1, 1, 1)) if dtype is list else np.ones(4, dtype)
     np.testing.assert_array_equal(stepped(showing(ones))[0], np.ones(4, np.float32))
 
 
-@pytest.mark.parametrize("reward", [1, np.float32(1), np.int8(1), True, np.float64(1), np.array(1)])
+@pytest.mark.parametrize("reward", [np.int8(1), True, np.array(1)])
 def test_every_single_number_is_a_reward(reward):
     assert stepped(paying(reward))[1] == 1.0
 
@@ -114,13 +104,9 @@ def test_every_single_number_is_a_reward(reward):
         (Box(-1, 1, (4,)), 150.0, True),  # a little outside happens, far outside is another unit
         (Box(-1, 1, (4,)), 250.0, False),
         (Box(0, 1, (4,)), 255.0, False),  # pixels that should have been divided
-        (Box(0, 255, (4,), np.uint8), 255, True),
-        (Box(-np.inf, np.inf, (4,)), 1e30, True),
         (Box(0, np.inf, (4,)), 1e30, True),
         (Box(0, np.inf, (4,)), -1e30, False),
         (Box(-np.inf, np.inf, (4,), np.float64), 1e300, False),  # inf in float32
-        (Box(0, 0, (4,)), 50.0, True),
-        (Box(-3.4e38, 3.4e38, (4,)), 1e38, True),
     ],
 )
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
@@ -134,7 +120,7 @@ def test_bounds_are_those_of_the_space_with_a_wide_margin(space, observation, is
             stepped(showing(frame), space)
 
 
-@pytest.mark.parametrize("dtype", [np.uint16, np.int8, np.float32])
+@pytest.mark.parametrize("dtype", [np.uint16, np.int8])
 def test_numbers_that_would_wrap_among_bytes_are_refused(dtype):
     code = ObservationCode(Box(0, 255, (2, 2), np.uint8))
     with pytest.raises(EnvironmentFault, match=f"dtype {np.dtype(dtype)}, expected uint8"):
@@ -142,20 +128,18 @@ def test_numbers_that_would_wrap_among_bytes_are_refused(dtype):
     assert code(np.ones((2, 2), bool)).tolist() == [[[1, 1], [1, 1]]]
 
 
-@pytest.mark.parametrize("is_exit", [False, True])
-def test_the_environment_the_game_the_step_and_the_line_of_an_error_are_told(is_exit):
-    def broken(*honest):
-        if is_exit:
-            raise SystemExit(0)
-        return 1 // 0
+def leave(*honest):
+    raise SystemExit(0)
 
-    with pytest.raises(EnvironmentFault) as caught:
+
+@pytest.mark.parametrize(
+    ("broken", "raised"),
+    [(lambda *honest: 1 // 0, "ZeroDivisionError"), (leave, "SystemExit: 0")],
+)
+def test_the_environment_the_game_the_step_and_the_line_of_an_error_are_told(broken, raised):
+    place = r"env tests/Lying-v0, environment 1 of 3, game 1, step 3: raised"
+    with pytest.raises(EnvironmentFault, match=rf"{place} {raised}.*test_plain_env.py, line"):
         played(broken)
-    text = str(caught.value)
-    raised = "SystemExit: 0" if is_exit else "ZeroDivisionError"
-    assert f"env tests/Lying-v0, environment 1 of 3, game 1, step 3: raised {raised}" in text
-    assert "test_plain_env.py, line" in text
-    assert "`return 1 // 0`" in text or is_exit
 
 
 @pytest.mark.parametrize(
@@ -170,17 +154,6 @@ def test_the_environment_the_game_the_step_and_the_line_of_an_error_are_told(is_
 def test_a_lie_of_the_first_step_is_told_before_anything_is_started(lies, message):
     with pytest.raises(ConfigError, match=f"game 1, {message}"):
         played(**lies)
-
-
-def test_the_environment_that_lies_is_named():
-    with registered(lambda: LyingEnv()) as env_id:
-        vector = make_env_vector(EnvConfig(env_id), 4, range(4))
-        vector.reset()
-        for _ in range(7):
-            vector.step(np.zeros(4, np.int64))
-        vector._envs[2].unwrapped._lie = paying("much")
-        with pytest.raises(EnvironmentFault, match="environment 3 of 4, game 1, step 8: reward"):
-            vector.step(np.zeros(4, np.int64))
 
 
 def test_every_environment_is_closed_even_if_one_refuses(caplog):
@@ -240,30 +213,20 @@ def test_an_environment_that_cannot_be_wrapped_is_closed():
     assert len(closed) == 1
 
 
-def test_spaces_that_are_missing_are_told():
-    class Spaceless(LyingEnv):
-        def __init__(self):
-            self.action_space = Discrete(2)
-
-    with registered(Spaceless) as env_id, pytest.raises(ConfigError, match="AttributeError"):
-        make_env_spec(EnvConfig(env_id))
-
-
 @pytest.mark.parametrize(
     "space",
     [
         Box(0, 1, (0,)),
-        Box(0, 255, (0, 4, 4), np.uint8),
         Dict({"a": Box(0, 255, (4, 0, 3), np.uint8), "b": Box(0, 1, (2,))}),
     ],
-    ids=["vector", "image", "part"],
+    ids=["vector", "part"],
 )
 def test_spaces_in_which_there_is_nothing_are_refused(space):
     with pytest.raises(ConfigError, match="not supported .*(shows nothing|has no pixels)"):
         PlainEnv(LyingEnv(space=space), "tests/Lying-v0")
 
 
-@pytest.mark.parametrize("info", [{"life_lost": True}, {"life_lost": np.array([True, False])}])
+@pytest.mark.parametrize("info", [{"life_lost": np.array([True, False])}])
 def test_what_an_environment_calls_a_lost_life_ends_nothing(info):
     def lie(observation, reward, terminated, truncated, _):
         return observation, reward, terminated, True, {**info, "episode_frame_number": None}

@@ -11,7 +11,6 @@ from ritornello.core.errors import CheckpointError, ConfigError, ShapeError
 from ritornello.wrappers.atari import ALL_ACTIONS
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.registry import make_env_spec, make_env_vector
-from ritornello.wrappers.start_line import describe
 from ritornello.wrappers.task_vector import TaskVector
 from tests.wrappers.twins import assert_rows_agree, assert_same, play, play_twins
 
@@ -42,18 +41,12 @@ def test_games_share_all_actions_that_one_of_them_uses_in_the_emulators_order():
 
 
 def test_all_actions_and_a_set_of_ones_own():
-    assert make_env_spec(games(PONG, FREEWAY, full_action_space=True)).action_meanings == (
-        ALL_ACTIONS
-    )
-    assert len(ALL_ACTIONS) == 18
+    spec = make_env_spec(games(PONG, FREEWAY, full_action_space=True))
+    assert spec.action_meanings == ALL_ACTIONS
     own = ("LEFT", "RIGHT", "NOOP")
     assert make_env_spec(games(PONG, actions=own)).action_meanings == own
-
-
-@pytest.mark.parametrize("actions", [("NOOP", "JUMP"), ("0", "1")])
-def test_actions_that_the_console_does_not_have_are_refused(actions):
     with pytest.raises(ConfigError, match="expected names of Atari actions"):
-        make_env_spec(games(PONG, actions=actions))
+        make_env_spec(games(PONG, actions=("NOOP", "JUMP")))
     with pytest.raises(ConfigError, match="expected each name once"):
         games(PONG, actions=("NOOP", "NOOP"))
 
@@ -68,10 +61,9 @@ def test_games_that_show_different_things_are_refused_with_the_difference():
 # --- the same actions in every game --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("order", [(BREAKOUT, PONG), (FREEWAY, "SeaquestNoFrameskip-v4")])
-def test_both_vectors_play_renumbered_actions_alike(order):
-    config = games(*order)
-    assert make_env_spec(config).action_count > make_env_spec(games(order[0])).action_count
+def test_both_vectors_play_renumbered_actions_alike():
+    config = games(FREEWAY, "SeaquestNoFrameskip-v4")
+    assert make_env_spec(config).action_count > make_env_spec(games(FREEWAY)).action_count
     assert_rows_agree(*play_twins(config, steps=150))
 
 
@@ -80,8 +72,7 @@ def test_both_vectors_play_a_chosen_set_of_actions_alike():
     assert_rows_agree(*play_twins(games(PONG, actions=actions, noop_max=0), steps=60))
 
 
-@pytest.mark.parametrize("backend", ["ale_vector", "gymnasium"])
-@pytest.mark.parametrize("task", [0, 1])
+@pytest.mark.parametrize(("task", "backend"), [(0, "ale_vector"), (1, "gymnasium")])
 def test_a_game_goes_in_company_as_it_goes_alone(task, backend):
     # The one fires while it moves; the other knows no FIRE, which would cost a frame at the start.
     pair = (INVADERS, FREEWAY)
@@ -108,11 +99,11 @@ def test_a_game_goes_in_company_as_it_goes_alone(task, backend):
 @pytest.mark.parametrize("backend", ["ale_vector", "gymnasium"])
 def test_every_environment_plays_its_game_with_its_seed(backend):
     config = games(PONG, BREAKOUT, backend=backend, max_episode_frames=60)
-    tasks, seeds = [0, 0, 1, 0], [7, 8, 9, 10]
-    vector = make_env_vector(config, 4, seeds, tasks=tasks)
+    tasks, seeds = [0, 1, 0], [7, 8, 9]
+    vector = make_env_vector(config, 3, seeds, tasks=tasks)
     assert isinstance(vector, TaskVector)
     assert vector.spec == make_env_spec(config)
-    actions = np.random.default_rng(2).integers(vector.spec.action_count, size=(25, 4))
+    actions = np.random.default_rng(2).integers(vector.spec.action_count, size=(25, 3))
     rows = play(vector, actions)
     ends = 0
     for index, (task, seed) in enumerate(zip(tasks, seeds, strict=True)):
@@ -128,7 +119,7 @@ def test_every_environment_plays_its_game_with_its_seed(backend):
                 assert mine == expected.episodes
                 ends += len(mine)
         alone.close()
-    assert ends >= 4  # each was cut by the cap once at least
+    assert ends >= 3  # each was cut by the cap once at least
     vector.close()
     vector.close()
 
@@ -160,11 +151,3 @@ def test_games_go_on_where_they_were_saved():
     for tasks in ((1, 1, 1), (1, 1, 0), (0, 1), (0, 0, 1, 0)):
         with pytest.raises(CheckpointError):
             make(range(len(tasks)), tasks).load_state_dict(state)
-
-
-def test_several_games_are_described_with_their_actions():
-    text = describe(games(BREAKOUT, "ALE/Freeway-v5"))
-    assert text.startswith(f"2 games ({BREAKOUT}, ALE/Freeway-v5): 84x84 gray")
-    assert "actions NOOP FIRE UP RIGHT LEFT DOWN" in text
-    assert "sticky actions 0 or 0.25" in text
-    assert describe(EnvConfig(BOTH)).startswith(f"2 games ({ONE}, {OTHER}): as Gymnasium has it")

@@ -65,7 +65,6 @@ def sized(monkeypatch):
 @pytest.mark.parametrize(
     ("env_id", "found"),
     [
-        ("CartPole-v1", "it takes sutton_barto_reward. Write one of these, or leave foo out."),
         ("Sized-v0", "it takes size, hardness. Write one of these, or leave foo out."),
         ("Bare-v0", "leave foo out."),
     ],
