@@ -47,13 +47,18 @@ def all_files(*suffixes: str) -> list[Path]:
 
 
 @cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def imported_modules(path: Path) -> tuple[tuple[int, str], ...]:
     """Return (line, module) of every import of a file, lazy ones included."""
     return tuple(_imports(path))
 
 
 def _imports(path: Path) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             for name in node.names:
                 yield node.lineno, name.name.removeprefix("ritornello.")

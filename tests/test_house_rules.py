@@ -13,7 +13,7 @@ import pytest
 from ritornello.flags.names import COMMANDS, flag_of
 from ritornello.flags.options import Flags
 from tests.deadlines import HANGS_S
-from tests.house import ROOT, all_files, module_name, product_files
+from tests.house import ROOT, all_files, module_name, product_files, tree_of
 
 PRODUCT = product_files()
 MAX_LINES = 450
@@ -64,7 +64,7 @@ def test_importing_any_module_has_no_side_effect(tmp_path: Path) -> None:
 
 def test_every_module_says_what_it_is_for() -> None:
     for path in PRODUCT:
-        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), name_of(path)
+        assert ast.get_docstring(tree_of(path)), name_of(path)
 
 
 def test_files_are_short_or_have_a_reason() -> None:
@@ -77,7 +77,7 @@ def test_files_are_short_or_have_a_reason() -> None:
 def test_nothing_sleeps_to_synchronise_and_no_error_is_swallowed() -> None:
     wrong = []
     for path in PRODUCT:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep":
                 wrong.append(f"{name_of(path)}:{node.lineno} sleeps")
             if isinstance(node, ast.ExceptHandler):
@@ -96,7 +96,7 @@ WAITS_FOR_EVER = {  # file -> reason
 def test_every_wait_has_a_timeout() -> None:
     without = set()
     for path in PRODUCT:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 waits = node.func.attr in ("wait", "join", "communicate")
                 if waits and not node.args and not node.keywords:

@@ -34,7 +34,7 @@ def test_the_program_starts_itself_anew_with_the_whole_command_line(monkeypatch)
 
 @pytest.mark.parametrize(
     ("number", "advice"),
-    [(errno.EMFILE, "ulimit -n"), (errno.ENOSPC, "make room"), (errno.EROFS, "--results_dir=")],
+    [(errno.EMFILE, "ulimit -n"), (errno.ENOSPC, "make room")],
 )
 def test_what_the_system_refuses_at_the_start_is_one_line_with_what_to_do(
     monkeypatch, capsys, number, advice
@@ -50,15 +50,13 @@ def test_what_the_system_refuses_at_the_start_is_one_line_with_what_to_do(
     assert advice in line
 
 
-@pytest.mark.parametrize("closed", [False, True])
-def test_a_crash_in_c_says_where_it_was_unless_nobody_can_read_it(closed):
+def test_a_crash_in_c_says_where_it_was():
     code = "import main; main.show_where_it_crashes(); import ctypes; ctypes.string_at(0)"
-    code = f"import os; os.close(2); {code}" if closed else code
     line = [sys.executable, "-c", code]
     done = subprocess.run(line, capture_output=True, text=True, timeout=HANGS_S, check=False)
     assert done.returncode == -signal.SIGSEGV
-    assert ("Segmentation fault" in done.stderr) is not closed
-    assert ("string_at" in done.stderr) is not closed
+    assert "Segmentation fault" in done.stderr
+    assert "string_at" in done.stderr
 
 
 def test_an_environment_that_raises_keyboard_interrupt_ends_without_a_traceback(

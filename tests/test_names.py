@@ -18,10 +18,7 @@ from ritornello.flags.presets import PRESETS
     [
         (["--unroll_length=7"], {"r_f_steps": "7"}),
         (["--max-steps", "9"], {"environment_max_steps": "9"}),
-        (["--load=models/pong"], {"load_model_url": "models/pong"}),
         (["--normalize_pixels=False"], {"normalise_pixels": "False"}),
-        (["--optimiser=adam"], {"optimizer": "adam"}),
-        (["--advantage-normalization=rms"], {"advantage_normalisation": "rms"}),
         (["--xpid=a", "--run_name=b"], {"run_name": "b"}),
         (["--resume=x"], {"op_mode": "train_w_load", "load_model_url": "x"}),
         (["--test", "x"], {"op_mode": "test", "load_model_url": "x"}),
@@ -35,7 +32,6 @@ def test_a_flag_has_several_spellings(argv, expected):
     ("argv", "told"),
     [
         (["--learning_rate=1"], "--learning_rate is not an option here: write --lr"),
-        (["--batchsize=1"], "did you mean --batch_size"),
         (["--track=True"], "write --sink=wandb"),
         (["--lr"], "--lr needs a value, e.g. --lr=0.00025"),
         (["resume", "x"], "write --resume=<run folder>"),

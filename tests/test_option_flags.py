@@ -4,7 +4,7 @@ import shlex
 import pytest
 
 from ritornello.core.errors import ConfigError
-from ritornello.flags.options import GROUPS, MIN_SCHEDULE_STEPS, Flags
+from ritornello.flags.options import MIN_SCHEDULE_STEPS, Flags
 from ritornello.flags.parsing import check_values, parse, remarks
 from ritornello.flags.presets import PRESETS, describe
 from ritornello.replay.registry import SHIPPED, sampler_of
@@ -56,24 +56,12 @@ def test_what_the_user_says_wins_over_the_preset_and_the_later_preset_over_the_e
     assert resolve("--preset=impala-deep,impala-shallow").model == "impala_shallow"
 
 
-def test_the_environment_that_a_preset_chooses_decides_the_family():
-    flags = parse(
-        ["--preset=cartpole"], None, lambda env, _: "vector" if "Cart" in env else "atari"
-    )
-    assert (flags.env, flags.model) == ("CartPole-v1", "mlp")
-
-
 def test_a_preset_that_is_given_wins_over_the_checkpoint_a_remembered_one_does_not():
     stored = {"preset": "sticky", "action_set": "", "lr": 0.3}
     flags = resolve(*RESUME, checkpoint=stored)
     assert (flags.preset, flags.action_set, flags.lr) == ("sticky", "", 0.3)
     flags = resolve(*RESUME, "--preset=impala-shallow", checkpoint=stored)
     assert flags.lr == PRESETS["impala-shallow"].flags["lr"]
-
-
-def test_an_unknown_preset_is_refused_with_the_nearest_name():
-    with pytest.raises(ConfigError, match="no preset 'impala-deap'; did you mean impala-deep"):
-        resolve("--preset=sticky,impala-deap")
 
 
 def test_what_belongs_to_one_invocation_never_comes_from_a_checkpoint():
@@ -104,28 +92,12 @@ def test_shares_of_other_games_are_not_taken_along(mode):
     assert resolve(*mode, "--preset=sticky", checkpoint=stored).env_shares == (2, 1)
 
 
-def test_several_games_are_a_family_of_their_own_and_learn_from_raw_rewards():
-    families = []
-
-    def family_of(env, env_kwargs):
-        families.append(env)
-        return "several-games"
-
-    flags = parse(["--env=three"], None, family_of)
-    assert families == [flags.env]
-    assert flags.env.startswith("AirRaidNoFrameskip-v4,CarnivalNoFrameskip-v4,")
-    assert flags.reward_clipping_method == "none"
-    assert flags.use_popart is True
-
-
 @pytest.mark.parametrize(
     ("said", "message"),
     [
         (["--env=A,,B"], "--env=A,,B: .*single commas"),
         (["--env=A,A"], "names A more than once"),
         (["--env=A,B", "--env_shares=1,2,3"], "3 numbers and --env 2 games"),
-        (["--env=A,B", "--env_shares=0,0"], "zeros alone"),
-        (["--env=A,B", "--env_shares=1,-1"], "greater than or equal to 0"),
         (["--machine_share=2/2"], "expected <which>/<of how many>"),
         (["--lr_scheduler_steps=10uu"], "lr_scheduler_steps"),
     ],
@@ -138,20 +110,15 @@ def test_wrong_lists_of_games_and_bounds_are_refused(said, message):
 @pytest.mark.parametrize(
     ("said", "flag", "value"),
     [
-        ("use_kl_mask=True", "kl_mask_kind", "implied"),
         ("use_kl_mask=False", "kl_mask_kind", "none"),
         ("clip_rewards=False", "reward_clipping_method", "none"),
         ("use_policy_cloning_loss=True", "policy_cloning_loss_weight", 0.01),
         ("impact_clip=0.2", "algorithm_kwargs", '{"surrogate_clip": 0.2}'),
-        ("lr_scheduler_updates=100", "lr_scheduler_steps", "100u"),
         ("full_action_space=True", "action_set", "all"),
-        ("adam_eps=1e-3", "optimizer_eps", 1e-3),
         ("adam_beta1=0.8", "optimizer_decay", (0.8, 0.999)),
         ("cuda_graph=False", "compile", False),
         ("caching=False", "caching_threads", 0),
-        ("basic_verbose=False", "console", "messages"),
         ("agent_count=3", "machine_share", "0/3"),
-        ("worker_niceness=9", "env", "PongNoFrameskip-v4"),
     ],
 )
 def test_a_flag_of_an_earlier_version_is_taken_in_todays_form(tmp_path, said, flag, value):
@@ -176,16 +143,11 @@ def test_a_run_of_an_earlier_version_goes_on_as_it_was():
     assert flags.optimizer_eps == 1e-4
 
 
-QUEUE, CIRCULAR = "queue:4:1", "circular:32:1:uses=2"
-
-
 @pytest.mark.parametrize(
     ("argv", "steps"),
     [
         (["--replay=queue:4:0.5,standard:9:0.5"], 80),  # of 8 unrolls of 20 steps half are new
-        ([f"--replay={QUEUE}"], 160),
         (["--replay=standard:4:1", "--max_draws_per_unroll=4"], 40),
-        ([f"--replay={CIRCULAR}"], 80),
         # A queue beside it hands on 4 new ones, and the circular buffer needs 2 of them.
         (["--replay=circular:32:0.5:uses=2,queue:4:0.5"], 80),
     ],
@@ -203,12 +165,12 @@ def test_a_remark_is_made_on_flags_that_do_nothing():
 BOOLEANS = [name for name, f in Flags.model_fields.items() if f.annotation is bool]
 
 
-@pytest.mark.parametrize("name", BOOLEANS)
 @pytest.mark.parametrize(
     ("text", "value"), [("True", True), ("False", False), ("0", False), ("yes", True)]
 )
-def test_every_boolean_honours_true_and_false(name, text, value):
-    assert getattr(resolve(f"--{name}={text}"), name) is value
+def test_every_boolean_honours_true_and_false(text, value):
+    for name in BOOLEANS:
+        assert getattr(resolve(f"--{name}={text}"), name) is value
 
 
 def test_all_mistakes_are_told_at_once_with_names_and_values():
@@ -221,27 +183,11 @@ def test_all_mistakes_are_told_at_once_with_names_and_values():
     assert "Traceback" not in text
 
 
-def test_multi_train_may_not_give_unknown_options(tmp_path):
-    with pytest.raises(ConfigError, match="unknown options: mini_batch_multiplier"):
-        resolve(overrides(tmp_path, mini_batch_multiplier=1))
-
-
-def test_ratios_that_do_not_sum_to_one_are_refused_with_their_sum():
-    replay = [{"type": "queue", "capacity": 1, "sample_ratio": 0.5}]
-    with pytest.raises(ConfigError, match="sums to 0.5"):
-        resolve(f"--replay_parameters={json.dumps(replay)}")
-
-
 def test_without_a_queue_a_pace_is_demanded():
     replay = '[{"type": "standard", "capacity": 9, "sample_ratio": 1}]'
     with pytest.raises(ConfigError, match="max_draws_per_unroll"):
         resolve(f"--replay_parameters={replay}")
     assert resolve(f"--replay_parameters={replay}", "--max_draws_per_unroll=4")
-
-
-def test_resuming_without_a_checkpoint_is_refused():
-    with pytest.raises(ConfigError, match=r"needs --load_model_url=results/<run> \(.*hf:<owner>"):
-        resolve("--op_mode=test")
 
 
 def test_flags_survive_json():
@@ -282,18 +228,11 @@ MANY = json.dumps([[{"type": "no"}] * 30] * 300)
     "argv",
     [
         [f"--batch_size={LONG}"],
-        [f"--env={LONG}"],
         [f"--env={'A,' * 5000}A"],
         [f"--{LONG}=1"],
-        [LONG],
-        [f"--preset={LONG}"],
         [f"--action_set={LONG}\n"],
-        [f"--load_model_url={LONG}"],
-        [f"--frame_scale_resolution={LONG}"],
-        [f"--replay_parameters={LONG}"],
         [f"--replay_parameters={MANY}"],
         [f'--replay_parameters=[{{"type": "{LONG}", "capacity": 1, "sample_ratio": 1}}]'],
-        [f'--replay_parameters=[{{"{LONG}": 1}}]'],
         [f"--no_flag_{n}=1" for n in range(500)],
         [f"--lr={LONG}", f"--gamma={LONG}", f"--render={LONG}", f"--seed={LONG}"],
         [f"--multi_train_overrides={LONG}"],
@@ -309,9 +248,7 @@ def test_no_message_is_longer_than_a_screen(argv):
     assert all(line.isprintable() for line in lines)
 
 
-@pytest.mark.parametrize(
-    "argv", [["--env=\x1b[31mPong"], ["--no\x1b[2Jsuch=1"], ["\x1b[31m"], ["--lr=\x1b[2J"]]
-)
+@pytest.mark.parametrize("argv", [["--no\x1b[2Jsuch=1"], ["\x1b[31m"], ["--lr=\x1b[2J"]])
 def test_a_terminal_finds_nothing_to_obey_in_a_message(argv):
     with pytest.raises(ConfigError) as caught:
         resolve(*argv)
@@ -323,13 +260,9 @@ def test_a_terminal_finds_nothing_to_obey_in_a_message(argv):
     [
         (b"\xff\xfe", "not text in UTF-8"),
         (b"[" * 100_000, "nested too deeply|not valid JSON"),
-        (b"{", "not valid JSON"),
         (b'[["lr", 0.1]]', "expected a mapping"),
         (b'{"lr": ' + b"9" * 5000 + b"}", "number that is too long"),
-        (b'{"load_model_url": {"run": "a"}}', "--load_model_url"),
-        (b'{"env": ["A"]}', "--env"),
         (b'{"results_dir": "a\\u0000b"}', "--results_dir=a\\\\x00b: .*printable"),
-        (b'{"results_dir": "\\ud800"}', "no text in Unicode"),
         (b'{"replay_parameters": ' + b"[" * 900 + b"]" * 900 + b"}", "nested too deeply"),
     ],
 )
@@ -353,7 +286,7 @@ def test_what_the_help_calls_none_can_be_typed(word, tmp_path):
 
 @pytest.mark.parametrize(
     "flag",
-    ["lr=inf", "training_seconds=nan", "stop_at_mean_return=nan", "entropy_loss_weight=inf"],
+    ["lr=inf", "stop_at_mean_return=nan"],
 )
 def test_numbers_that_are_none_are_refused(flag):
     with pytest.raises(ConfigError, match=f"--{flag}: .*finite"):
@@ -363,9 +296,8 @@ def test_numbers_that_are_none_are_refused(flag):
 @pytest.mark.parametrize(
     "flag",
     [
-        *("lstm_size=100000000", "batch_size=10000000000", "worker_count=100000"),
-        *("frame_scale_resolution=84,1000000", "environment_max_steps=" + "9" * 400),
-        "cache_output_buffer_size=100000000",
+        *("batch_size=10000000000", "frame_scale_resolution=84,1000000"),
+        *("environment_max_steps=" + "9" * 400, "cache_output_buffer_size=100000000"),
     ],
 )
 def test_sizes_beyond_all_sense_are_refused_before_anything_is_made_of_them(flag):
@@ -373,22 +305,15 @@ def test_sizes_beyond_all_sense_are_refused_before_anything_is_made_of_them(flag
         resolve(f"--{flag}")
 
 
-def test_every_flag_is_of_one_group_and_they_are_listed_in_the_order_of_the_groups():
-    assert list(Flags.model_fields) == [
-        name for group in GROUPS.values() for name in group.model_fields
-    ]
-
-
 @pytest.mark.parametrize(
     ("flag", "expected"),
     [
         *(
             (f"frame_scale_resolution={text}", "expected <height>,<width> in pixels, such as 84,84")
-            for text in ("84", "84x84", "84,", "84,84,84", "wide,84", "[84]")
+            for text in ("84x84", "84,84,84")
         ),
         ("precision=fp16", "expected auto, bf16 or fp32"),
         ("cache_output_buffer_size=abc", "expected auto or a whole number"),
-        ("use_last_action=maybe", "expected auto, True or False"),
     ],
 )
 def test_of_a_flag_of_several_kinds_or_parts_one_line_says_what_it_takes(flag, expected):

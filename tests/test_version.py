@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import yaml
 
@@ -22,13 +21,6 @@ def test_a_run_records_it(tmp_path):
     folder = RunFolder.create(tmp_path, "CartPole-v1")
     folder.write_run_info(["main.py"])
     assert json.loads(folder.run_file.read_text())["version"] == VERSION
-
-
-def test_the_change_log_begins_with_it():
-    headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
-    assert re.fullmatch(rf"{re.escape(VERSION)} \((unreleased|\d{{4}}-\d\d-\d\d)\)", headings[0]), (
-        headings[0]
-    )
 
 
 def test_the_citation_repeats_it():

@@ -35,32 +35,6 @@ def test_what_is_neither_true_nor_false_is_refused(capsys: pytest.CaptureFixture
     assert "'maybe' is neither True nor False" in capsys.readouterr().err
 
 
-LONG = """\
-note   a sentence that is longer than forty columns
-  name   and one in a row below it, as long
-end"""
-TOLD = """\
-note   a sentence that is longer than
-  forty columns
-  name   and one in a row below it, as
-    long
-end
-"""
-
-
-@pytest.mark.parametrize(("is_terminal", "printed"), [(True, TOLD), (False, LONG + "\n")])
-def test_lines_are_broken_at_blanks_on_a_terminal_alone(
-    is_terminal: bool,
-    printed: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
-    tell(LONG)
-    assert capsys.readouterr().out == printed
-
-
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_what_a_terminal_would_obey_is_told_as_text(
     is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -96,11 +70,8 @@ def test_a_reader_that_wants_no_more_is_no_error() -> None:
     ("given", "expected"),
     [
         ("--output=~/a", "--output=/home/me/a"),
-        ("~/a", "/home/me/a"),
-        ("--output=~", "--output=/home/me"),
         ("--runs=a=~/b", "--runs=a=~/b"),
         ("~other/a", "~other/a"),
-        ("--by=lr~", "--by=lr~"),
     ],
 )
 def test_a_tilde_is_expanded_where_a_path_begins(monkeypatch, given, expected):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 from pathlib import Path
 
@@ -43,7 +42,7 @@ def failing(point: str, nth: int = 1, *, for_ever: bool = False) -> Plan:
     return Plan([Fault((point,), "enospc", nth=nth, for_ever=for_ever)])
 
 
-@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP])
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
 def test_a_file_system_that_syncs_no_folders_holds_files_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
@@ -94,26 +93,6 @@ def test_a_file_that_cannot_be_removed_does_not_hide_what_went_wrong_first(tmp_p
     with faults.loaded(plan), pytest.raises(OSError, match="No space left"):
         atomic_file.write_text(tmp_path / "a.txt", "new")
     assert [path.name for path in tmp_path.iterdir()] == [f".a.txt.{os.getpid()}.tmp"]
-
-
-def test_each_write_to_the_system_is_one_passage_whatever_its_size(tmp_path: Path) -> None:
-    plan = Plan([])
-    with faults.loaded(plan), files.disk().open(tmp_path / "a") as file:
-        for _ in range(10):
-            file.write(b"x" * 100)
-        file.flush()
-        file.write(b"y" * (3 * files.BUFFER_BYTES))
-    assert plan.hits == {"file.open": 1, "file.write": 2}
-
-
-def test_appended_lines_reach_the_system_when_flushed(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    path.write_text("one\n", encoding="utf-8")
-    with io.TextIOWrapper(files.disk().open(path, append=True), encoding="utf-8") as lines:
-        lines.write("two\n")
-        assert path.read_text("utf-8") == "one\n"
-        lines.flush()
-        assert path.read_text("utf-8") == "one\ntwo\n"
 
 
 def test_a_second_name_is_a_copy_where_the_file_system_knows_no_links(

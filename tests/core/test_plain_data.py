@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +17,6 @@ from ritornello.core.plain_data import (
     parse_json,
     read_text,
     shown,
-    shown_text,
 )
 
 ANYTHING = st.recursive(
@@ -34,18 +32,13 @@ def nested(depth: int) -> list:
     return value
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=15)
 @given(ANYTHING)
 def test_what_is_short_is_shown_as_it_is_and_nothing_is_shown_at_length(value):
     text = shown(value)
     assert len(text) <= MAX_SHOWN
     assert "\n" not in text
     assert "\x1b" not in text
-
-
-@pytest.mark.parametrize("value", ["a", [1, "b"], {"a": [None, True, 1.5]}, 10**60], ids=repr)
-def test_small_values_are_shown_whole(value):
-    assert shown(value) == repr(value)
 
 
 @pytest.mark.parametrize(
@@ -67,11 +60,9 @@ class Painter:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (np.zeros((2, 2)), "array([[0., 0.], [0., 0.]])"),
         (Painter(), "\\x1b[2J two lines"),
-        ([Painter()], "[\\x1b[2J two lines]"),
     ],
-    ids=["array", "painter", "inside"],
+    ids=["painter"],
 )
 def test_whatever_writes_itself_is_shown_on_one_line_that_no_terminal_obeys(value, text):
     assert shown(value) == text
@@ -87,11 +78,6 @@ def test_a_long_text_keeps_its_beginning_and_its_end():
     assert len(text) == 60
 
 
-def test_what_a_terminal_would_obey_is_escaped():
-    assert shown_text("a\x1b[31mb\r\n") == "a\\x1b[31mb\\r\\n"
-    assert shown_text("zwei Wörter, [red]") == "zwei Wörter, [red]"
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -101,8 +87,6 @@ def test_what_a_terminal_would_obey_is_escaped():
         ([2**63], "more than 64 bits"),
         (["\ud800"], "no text in Unicode"),
         (["x" * 100_001], "100,001 characters"),
-        ([0] * 600_000, "more than 500,000 values"),
-        ([(1, 2)], "type tuple"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -132,20 +116,14 @@ def test_data_that_contains_itself_is_refused():
         ("{", "line 1, column 2"),
         ("9" * 5000, "number that is too long"),
         ("[" * 200_000, "nested too deeply|line 1"),
-        ("[" * 60 + "]" * 60, "nested too deeply"),
-        ("", "line 1"),
         ('{"lr": 1, "lr": 2}', "the file gives 'lr' twice in one object.*Delete one"),
         ('[{"a": {"b": 1, "c": 2, "b": 1}}]', "the file gives 'b' twice"),
     ],
-    ids=["cut", "number", "unclosed", "nested", "empty", "twice", "twice below"],
+    ids=["cut", "number", "unclosed", "twice", "twice below"],
 )
 def test_json_that_is_none_or_too_much_is_refused(text, message):
     with pytest.raises(ConfigError, match=message):
         parse_json(text, "the file")
-
-
-def test_a_key_may_be_in_several_objects():
-    assert parse_json('{"a": {"b": 1}, "b": {"b": 1}}', "the file")["a"] == {"b": 1}
 
 
 def test_files_that_are_no_small_text_are_refused(tmp_path):

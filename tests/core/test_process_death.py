@@ -215,18 +215,6 @@ while warden.pid == first:
         wait_until(lambda: not any(lives(pid) for pid in pids))
 
 
-def test_a_warden_without_families_leaves_with_the_pool():
-    warden, family = Warden(), Family()
-    warden.close()  # before it was ever needed
-    warden.keep(2**22 + 1, family)
-    pid = warden.pid
-    assert lives(pid)
-    warden.release(2**22 + 1)
-    warden.close()
-    assert not lives(pid)
-    warden.close()
-
-
 def test_a_warden_that_cannot_be_started_is_done_without(monkeypatch, caplog):
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     warden, family = Warden(), Family()

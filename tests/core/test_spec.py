@@ -32,12 +32,6 @@ def test_a_spec_of_other_actions_survives_json():
     assert spec.actions == TUPLE
 
 
-def test_stored_actions_are_whole_where_all_parts_are_choices():
-    choices = ActionSpec((ActionPart(CHOICE, 3), ActionPart(CHOICE, 2)))
-    assert (choices.shape, choices.dtype, choices.param_count) == ((2,), "int64", 5)
-    assert (TUPLE.shape, TUPLE.dtype, TUPLE.param_count) == ((4,), "float32", 10)
-
-
 def test_actions_are_described_and_each_number_of_them_has_a_name_of_its_own():
     assert PLAIN.actions.describe() == "1 of 2 actions"
     assert TUPLE.describe() == "2 choices of 3 each and 2 real numbers"

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import sys
 import time
 import tracemalloc
@@ -9,10 +10,10 @@ import tracemalloc
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text
 
 from ritornello.agent.session import family_of, prepare
-from ritornello.core.errors import ConfigError, EnvironmentFault
+from ritornello.core.errors import ConfigError
 from ritornello.core.project import main_command
 from ritornello.flags.parsing import parse
 from ritornello.wrappers import check as checker
@@ -76,14 +77,6 @@ def test_the_newest_frames_are_stacked_and_turned():
     assert "images of 12x20 pixels and 2 channels, 2 stacked" in describe(config)
 
 
-def test_an_image_of_another_shape_is_told_as_the_environment_has_it():
-    vector = make_env_vector(EnvConfig(LIGHT), 1, [0])
-    vector.reset()
-    vector._envs[0].unwrapped.image = lambda: np.zeros((5, 6, 2), np.uint8)
-    with pytest.raises(EnvironmentFault, match=r"shape \(5, 6, 2\), expected \(14, 20, 2\)"):
-        vector.step(np.zeros(1, np.int64))
-
-
 def test_images_and_vectors_have_families_of_their_own():
     assert family_of(LIGHT) == "image"
     assert family_of("CartPole-v1") == "vector"
@@ -102,13 +95,10 @@ def test_images_and_vectors_have_families_of_their_own():
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ("[1]", "expected a mapping"),
-        ("{", "not valid JSON"),
         ('{"a b": 1}', "expected names of arguments"),
         ('{"render_mode": "human"}', "give --render=True"),
         ('{"x": NaN}', "not finite"),
         ({"x": object()}, "expected texts, numbers"),
-        ({1: 2}, "a key of env_kwargs"),
     ],
 )
 def test_arguments_that_are_no_plain_mapping_are_refused(said, message):
@@ -194,75 +184,32 @@ def test_a_sound_environment_has_nothing_wrong(capsys):
     assert f"Train on it:\n  {main_command()} --env={LIGHT}" in printed
 
 
-class Raises(Silent):
-    def __init__(self):
-        raise ValueError("no map")
+def silent(**changes):
+    """Return a class like Silent with other methods and spaces."""
+    return type("Changed", (Silent,), changes)
 
 
-class WithDict(Silent):
-    observation_space = Dict({"a": Box(0, 1, (3,)), "b": Discrete(2)})
+def stepping(*returned):
+    """Return a class whose steps return an observation and then this."""
+    return silent(step=lambda env, action: (env.shown(), *returned))
 
 
-class WithText(Silent):
-    observation_space = Dict({"a": Box(0, 1, (3,)), "mission": Text(5)})
+def showing(shown):
+    return silent(shown=lambda env: shown)
 
 
-class WithWholeNumbers(Silent):
-    action_space = Box(0, 9, (2,), np.int64)
+def make_no_map(env):
+    raise ValueError("no map")
 
 
-class Spaceless(gymnasium.Env):
-    action_space = Discrete(2)
+def take_action_0_alone(env, action):
+    if action == 1:
+        raise IndexError("no such action")
+    return env.shown(), 0.0, False, False, {}
 
 
-class OldReset(Silent):
-    def reset(self, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.shown()
-
-
-class Seedless(Silent):
-    def reset(self):
-        return self.shown(), {}
-
-
-class OldStep(Silent):
-    def step(self, action):
-        return self.shown(), 1.0, False, {}
-
-
-class FewActions(Silent):
-    def step(self, action):
-        if action == 1:
-            raise IndexError("no such action")
-        return self.shown(), 0.0, False, False, {}
-
-
-class Taller(Silent):
-    def shown(self):
-        return np.zeros(4, np.float32)
-
-
-class Nan(Silent):
-    def shown(self):
-        return np.array([0, np.nan, 0], np.float32)
-
-
-class Outside(Silent):
-    def shown(self):
-        return np.array([0, 0, 7], np.float32)
-
-
-class Whole(Silent):
-    observation_space = Box(0, 255, (9, 9, 3), np.uint8)
-
-    def shown(self):
-        return self.np_random.uniform(0, 255, (9, 9, 3))
-
-
-class OwnDice(Silent):
-    def shown(self):
-        return np.random.uniform(-1, 1, 3).astype(np.float32)  # noqa: NPY002
+def refuse_to_close(env):
+    raise OSError("no")
 
 
 class Remembers(Silent):
@@ -287,58 +234,37 @@ class BadPicture(Silent):
         return "a picture"
 
 
-class NoMode(Silent):
-    metadata = {"render_modes": ["rgb_array"]}
-
-    def __init__(self):
-        pass
-
-
-class Unclosable(Silent):
-    def close(self):
-        raise OSError("no")
+WITH_TEXT = Dict({"a": Box(0, 1, (3,)), "mission": Text(5)})
 
 
 @pytest.mark.parametrize(
     ("entry_point", "message"),
     [
-        (Raises, "making it: raises ValueError: no map"),
-        (WithDict, "reset: observation is array.*expected a dict with 'a'"),
-        (WithText, r"spaces: env .*not supported \(\['mission'\]: Text is none of"),
-        (WithWholeNumbers, "spaces: env .*not supported.*make it MultiDiscrete"),
-        (Spaceless, "spaces: raises AttributeError.*observation_space"),
-        (OldReset, r"reset: reset returned .*expected \(observation, info\)"),
-        (Seedless, "reset: raises TypeError.*reset must take seed"),
-        (OldStep, "step: step returned 4 values.*Gym before 0.26"),
-        (FewActions, "step: raises IndexError: no such action.*for action 1"),
-        (Taller, r"reset: observation has shape \(4,\), expected \(3,\)"),
-        (Nan, r"reset: observation\[1\] is nan, expected a finite"),
-        (Whole, "observation has dtype float64, expected uint8"),
-        (OwnDice, "seed: two games.*from step 0 on: call super.*np_random"),
+        (silent(__init__=make_no_map), "making it: raises ValueError: no map"),
+        (silent(observation_space=WITH_TEXT), r"spaces: env .*\(\['mission'\]: Text is none of"),
+        (silent(action_space=Box(0, 9, (2,), np.int64)), "spaces: env .*make it MultiDiscrete"),
+        (silent(reset=lambda env, seed=None, options=None: np.zeros(3)), "reset: reset returned"),
+        (silent(reset=lambda env: None), "reset: raises TypeError.*reset must take seed"),
+        (stepping(1.0, False, {}), "step: step returned 4 values.*Gym before 0.26"),
+        (silent(step=take_action_0_alone), "step: raises IndexError: no such.*for action 1"),
+        (showing(np.zeros(4, np.float32)), r"reset: observation has shape \(4,\), expected \(3,\)"),
+        (silent(shown=lambda env: np.random.uniform(-1, 1, 3)),  # noqa: NPY002
+         "seed: two games.*from step 0 on: call super.*np_random"),
         (Remembers, "seed: two games.*from step 1 on"),
         (BadPicture, "rendering: env .*render.. returns 'a picture', expected a picture"),
-        (NoMode, "rendering: env .*raised TypeError"),
-        (Unclosable, "close: raises OSError: no"),
+        (silent(close=refuse_to_close), "close: raises OSError: no"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_said_with_what_to_do(entry_point, message, capsys):
     with env_of(entry_point) as env_id:
         assert main([env_id]) == 1
     printed = capsys.readouterr().out.splitlines()
     wrong = [line for line in printed if line.startswith("wrong")]
-    assert [line for line in wrong if re_search(message, line)], printed
+    assert [line for line in wrong if re.search(message, line)], printed
     assert "wrong, " in printed[-1]
 
 
-def re_search(pattern, line):
-    import re
-
-    return re.search(pattern, line)
-
-
 class Clock(Silent):
-    t = 0
-
     def reset(self, *, seed=None, options=None):
         self.t = 0
         return super().reset(seed=seed)
@@ -348,68 +274,17 @@ class Clock(Silent):
         return self.shown(), 0.0, self.t == 20, False, {}
 
 
-class Endless(Silent):
-    def step(self, action):
-        return self.shown(), 0.0, False, False, {}
-
-
-class Large(Silent):
-    observation_space = Box(-1e4, 1e4, (3,), np.float32)
-
-    def shown(self):
-        return 1e4 * super().shown()
-
-
-class Same(Silent):
-    def shown(self):
-        return np.zeros(3, np.float32)
-
-    def step(self, action):
-        return self.shown(), 0.0, False, True, {}
-
-
-class Wealthy(Silent):
-    def step(self, action):
-        return self.shown(), 1e6, False, True, {}
-
-
-class Tiny(Silent):
-    action_space = Box(-0.01, 0.01, (2,), np.float32)
+class Sighted(Silent):
+    action_space = Dict({"dials": MultiDiscrete([2, 3]), "pedal": Box(-1, 1, (2,), np.float32)})
+    observation_space = Dict({"eye": Box(0, 255, (8, 9, 3), np.uint8), "lamp": Discrete(2)})
 
     def step(self, action):
         return self.shown(), 0.0, bool(self.np_random.random() < 0.1), False, {}
 
-
-class Wide(Tiny):
-    action_space = Tuple((Discrete(2), Box(0, 255, (1,), np.float32)))
-
-
-class Handy(Tiny):
-    action_space = Dict({"dials": MultiDiscrete([2, 3]), "pedal": Box(-1, 1, (2,), np.float32)})
-
-
-def test_actions_of_several_parts_are_looked_at_like_others():
-    findings = said_of(Handy)
-    assert not findings.wrongs
-    assert "ok     action_space: 2 choices of 2, 3 and 2 real numbers" in findings.lines
-    assert "ok     seed: the same seed and actions give the same game" in findings.lines
-    assert not any(line.startswith("note  action_space") for line in findings.lines)
-
-
-class Sighted(Handy):
-    observation_space = Dict(
-        {
-            "eye": Box(0, 255, (8, 9, 3), np.uint8),
-            "lamp": Discrete(2),
-            "speed": Tuple((Box(-1, 1, (2,), np.float32), MultiDiscrete([2, 3]))),
-        }
-    )
-
     def shown(self):
         draw = self.np_random
-        speed = (draw.uniform(-1, 1, 2).astype(np.float32), draw.integers([2, 3]))
         eye = draw.integers(0, 256, (8, 9, 3), np.uint8)
-        return {"eye": eye, "lamp": int(draw.integers(2)), "speed": speed}
+        return {"eye": eye, "lamp": int(draw.integers(2))}
 
 
 class Dazzled(Sighted):
@@ -417,80 +292,49 @@ class Dazzled(Sighted):
         return {**super().shown(), "lamp": 2}
 
 
-class Blinded(Sighted):
-    def shown(self):
-        return {"lamp": 1}
-
-
-class Stunned(Sighted):
-    def shown(self):
-        return {**super().shown(), "eye": np.zeros((8, 8, 3), np.uint8)}
-
-
-def test_observations_of_several_parts_are_looked_at_part_by_part():
+def test_actions_and_observations_of_several_parts_are_looked_at_part_by_part():
     findings = said_of(Sighted)
     assert not findings.wrongs, findings.lines
-    seen = "ok     observation_space: 9 numbers and images of 8x9 pixels and 3 channels"
-    assert seen in findings.lines
-    assert "ok     seed: the same seed and actions give the same game" in findings.lines
-
-
-@pytest.mark.parametrize(
-    ("entry_point", "told"),
-    [
-        (Dazzled, "reset: observation['lamp'] is 2"),
-        (Blinded, "reset: observation is {'lamp': 1}"),
-        (Stunned, "reset: observation['eye'] has shape (8, 8, 3)"),
-    ],
-)
-def test_the_part_that_is_wrong_is_named(entry_point, told):
-    with env_of(entry_point) as env_id:
-        findings = check(env_id)
-    assert any(told in line for line in findings.lines), findings.lines
+    for said in (
+        "observation_space: 2 numbers and images of 8x9 pixels and 3 channels",
+        "action_space: 2 choices of 2, 3 and 2 real numbers",
+        "seed: the same seed and actions give the same game",
+    ):
+        assert f"ok     {said}" in findings.lines
+    lines = said_of(Dazzled).lines
+    assert any("reset: observation['lamp'] is 2" in line for line in lines), lines
 
 
 @pytest.mark.parametrize(
     ("entry_point", "message"),
     [
-        (Tiny, "action_space: has numbers from -0.01 to 0.01 at [0]"),
-        (Wide, "RescaleAction(env, -1, 1)"),
+        (type("Tiny", (Sighted,), {"action_space": Box(-0.01, 0.01, (2,), np.float32)}),
+         "action_space: has numbers from -0.01 to 0.01 at [0]"),
         (Clock, "truncated: each of 100 games was terminated after 20 steps"),
-        (Endless, "time limit: no game came to its end"),
-        (Large, "has numbers up to 9"),
-        (Outside, "[0., 0., 7.]"),
-        (Same, "other seeds give the same game too"),
-        (Wealthy, "rewards beyond 10000"),
+        (stepping(0.0, False, False, {}), "time limit: no game came to its end"),
+        (showing(np.array([0, 0, 7], np.float32)), "[0., 0., 7.]"),
+        (silent(shown=lambda env: np.zeros(3, np.float32),
+                step=lambda env, action: (env.shown(), 0.0, False, True, {})),
+         "other seeds give the same game too"),
+        (stepping(1e6, False, True, {}), "rewards beyond 10000"),
     ],
-)
+)  # fmt: skip
 def test_what_works_but_is_odd_is_noted(entry_point, message):
     findings = said_of(entry_point)
     assert not findings.wrongs
     assert [x for x in findings.lines if x.startswith("note") and message in x], findings.lines
 
 
-def test_a_time_limit_of_gymnasium_is_one():
-    assert any("after 50 steps" in x for x in said_of(Endless, max_episode_steps=50).lines)
+def test_an_atari_game_is_made_and_played(capsys):
+    assert main(["ALE/Pong-v5"]) == 0
+    assert "backend" in capsys.readouterr().out
+    assert main(["ALE/Pong-v5", '--env_kwargs={"mode": 99}']) == 1
+    assert "wrong  making it" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("argv", "status"),
-    [
-        (["PongNoFrameskip-v4"], 0),
-        (["ALE/Pong-v5"], 0),
-        (["ALE/Pong-v5", '--env_kwargs={"mode": 99}'], 1),
-    ],
-)
-def test_an_atari_game_is_made_and_played(argv, status, capsys):
-    assert main(argv) == status
-    assert ("backend" if status == 0 else "wrong  making it") in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("argv", [["nowhere-v0"], ["no_module:X-v0"]])
-def test_without_an_environment_to_look_at_the_status_is_2(argv, capsys):
-    assert main(argv) == 2
+def test_without_an_environment_to_look_at_the_status_is_2(capsys):
+    assert main(["nowhere-v0"]) == 2
     assert capsys.readouterr().err.startswith("error: ")
-    with pytest.raises(SystemExit, match="2"):
-        main([])
 
 
 class Leaves(Silent):

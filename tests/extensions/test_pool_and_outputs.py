@@ -50,22 +50,6 @@ def test_a_metric_of_ones_own_is_declared_beside_what_records_it():
     assert check_declared("mine/ratio_mean").healthy == "near 1"
 
 
-def test_an_unknown_name_is_refused_at_the_first_record_and_looked_up_once(monkeypatch):
-    tally, looked_up = Tally(1, 5), []
-
-    def look_up(name):
-        looked_up.append(name)
-        return check_declared(name)
-
-    monkeypatch.setattr("ritornello.agent.run.tally.check_declared", look_up)
-    for _ in range(3):
-        tally.record({"loss/total": 1.0, "replay/queue/fill": 0.5})
-    assert {"loss/total", "replay/queue/fill"} <= set(looked_up)
-    assert len(looked_up) == len(set(looked_up))
-    with pytest.raises(UndeclaredMetricError, match="'loss/totall'.*did you mean loss/total"):
-        tally.record({"loss/totall": 1.0})
-
-
 # --- sinks ---------------------------------------------------------------------------------------
 
 

@@ -27,15 +27,12 @@ def browser(tmp_path: Path) -> Browser:
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-@pytest.mark.parametrize("token", ["", "wrong", "é"])
-def test_nothing_is_shown_without_the_token(browser: Browser, address: str, token: str) -> None:
-    answer = browser.get(address, params={"token": token})
-    assert answer.status_code == 403
-    assert "printed" in answer.text
-    assert "set-cookie" not in answer.headers
-    browser.cookies.set(
-        f"live_{browser.keys.cookie_name}", token.encode("ascii", "ignore").decode()
-    )
+def test_nothing_is_shown_without_the_token(browser: Browser, address: str) -> None:
+    for token in ("", "wrong", "é"):
+        answer = browser.get(address, params={"token": token})
+        assert answer.status_code == 403
+        assert "set-cookie" not in answer.headers
+    browser.cookies.set(f"live_{browser.keys.cookie_name}", "wrong")
     assert browser.get(address).status_code == 403
 
 
@@ -66,21 +63,18 @@ def test_cookies_of_other_programs_on_this_machine_lock_nobody_out(
 @pytest.mark.parametrize("host", FOREIGN_HOSTS)
 def test_a_foreign_host_is_refused_with_every_secret(browser: Browser, host: str) -> None:
     browser.enter()
-    assert browser.get("/api/runs", headers={"host": host}).status_code == 400
-    assert (
-        browser.get("/", params={"token": browser.keys.token}, headers={"host": host}).status_code
-        == 400
-    )
+    token = {"token": browser.keys.token}
+    for address, secret in (("/api/runs", {}), ("/", token)):
+        answer = browser.get(address, params=secret, headers={"host": host})
+        assert answer.status_code == 400
 
 
 def test_a_number_is_a_host_only_where_it_was_asked_for(tmp_path: Path) -> None:
     open_one = Browser(tmp_path, any_address=True)
     cookie = f"{open_one.keys.cookie_name}={open_one.keys.cookie}"
     for host, status in (("10.0.0.7:80", 200), ("evil.example", 400)):
-        assert (
-            open_one.get("/api/runs", headers={"host": host, "cookie": cookie}).status_code
-            == status
-        )
+        answer = open_one.get("/api/runs", headers={"host": host, "cookie": cookie})
+        assert answer.status_code == status
 
 
 def allowed(browser: Browser) -> dict[str, str]:
@@ -93,9 +87,8 @@ def test_a_post_of_another_page_is_refused(browser: Browser, change: dict[str, s
     headers = {n: v for n, v in {**allowed(browser), **change}.items() if v is not None}
     answer = browser.post("/api/runs", json={}, headers=headers)
     assert answer.status_code == 403
-    assert (
-        browser.post("/api/runs", json={}, headers=allowed(browser)).status_code == 405
-    )  # no such route
+    answer = browser.post("/api/runs", json={}, headers=allowed(browser))
+    assert answer.status_code == 405  # no such route
 
 
 @pytest.mark.parametrize("address", ADDRESSES)

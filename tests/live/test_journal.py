@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -78,16 +77,6 @@ def test_a_damaged_line_is_passed_over(tmp_path: Path, line: bytes) -> None:
     add(folder, line + b"\n")
     write_records(folder, [record(3)], append=True)
     assert steps_of(journal_of(folder)) == [100, 200, 300]
-
-
-def test_a_value_that_is_not_finite_is_one_that_was_not_measured(tmp_path: Path) -> None:
-    values = {"a": math.nan, "b": 1e999, "g": 2}
-    data = {**json.loads(record(1).to_json()), "values": values}
-    folder = make_run(tmp_path, "run", 0)
-    write_records(folder, [record(0)])
-    add(folder, json.dumps(data).encode() + b"\n")
-    read = journal_of(folder)
-    assert read.rows(list(values))["columns"] == {"g": [None, 2.0]}
 
 
 def test_a_file_that_was_replaced_or_removed_is_of_another_generation(tmp_path: Path) -> None:

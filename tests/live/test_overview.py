@@ -21,7 +21,7 @@ def only(results: Path) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize("count", [1, 33, 2000])
+@pytest.mark.parametrize("count", [1, 2000])
 def test_a_run_is_told_by_its_last_record_and_a_small_curve(tmp_path: Path, count: int) -> None:
     make_run(
         tmp_path, "seq/001_a_seed1/run", [record(n, score=float(n)) for n in range(1, count + 1)]
@@ -74,16 +74,13 @@ def test_a_process_that_is_gone_is_not_believed_to_train(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(start_of(os.getpid()) is None, reason="this system tells no such start")
-@pytest.mark.parametrize("step_s", [3600.0])
-def test_a_clock_that_is_set_stops_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float
-) -> None:
+def test_a_clock_that_is_set_stops_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system counts the start of a process from its own start, whose time moves with it."""
     folder = make_run(tmp_path, "run")
     hold(folder)
     write_status(folder, **identity(), state="training")
     began_s = psutil.Process().create_time()
-    monkeypatch.setattr(psutil.Process, "create_time", lambda process: began_s + step_s)
+    monkeypatch.setattr(psutil.Process, "create_time", lambda process: began_s + 3600.0)
     assert only(tmp_path)["state"] == "training"
     write_status(folder, **{**identity(), "pid_start": "another"}, state="training")
-    assert only(tmp_path)["state"] == ("stopped" if step_s > 0 else "training"), "as without it"
+    assert only(tmp_path)["state"] == "stopped", "as without it"

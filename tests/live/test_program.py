@@ -10,16 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ritornello.live.__main__ import main
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_tells_its_address_and_ends_at_a_signal_with_success(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_it_tells_its_address_and_ends_at_a_signal_with_success(tmp_path: Path) -> None:
     program = subprocess.Popen(
         [sys.executable, "-m", "ritornello.live", str(tmp_path)],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -27,14 +23,6 @@ def test_it_tells_its_address_and_ends_at_a_signal_with_success(
     )  # fmt: skip
     assert program.stdout is not None
     assert program.stdout.readline().startswith("live page: http://127.0.0.1:")
-    program.send_signal(number)
+    program.send_signal(signal.SIGINT)
     output, errors = program.communicate(timeout=HANGS_S)
     assert (program.returncode, output, errors) == (0, "", "")
-
-
-def test_a_missing_package_is_one_message_with_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    assert main([str(tmp_path)]) == 2
-    assert "pip install -e '.[live]'" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from scipy.stats import chisquare
 
-from ritornello.core.errors import CheckpointError, Full
+from ritornello.core.errors import Full
 from ritornello.replay.buffer import Buffer
 from ritornello.replay.distance import Evidence
 from ritornello.replay.prioritised import Prioritised
@@ -179,11 +179,3 @@ def test_elite_proposes_lambda_times_as_many_different_items_and_keeps_the_neare
     assert len(ids) == len(set(ids)) == 30
     chosen = buffer.choose(proposal, evidence_by_id(proposal)).items
     assert [item.id for item in chosen] == sorted(ids)[:5]
-
-
-def test_contents_that_do_not_fit_are_refused():
-    buffer = Buffer("standard", 5, Uniform(), Oldest())
-    items = fill(buffer, 5)
-    smaller = Buffer("standard", 4, Uniform(), Oldest())
-    with pytest.raises(CheckpointError, match="capacity"):
-        smaller.load_state_dict(buffer.state_dict(), {item.id: item for item in items})

@@ -15,7 +15,6 @@ from ritornello.replay.parameters import (
     most_unrolls_held,
     new_unrolls_per_update,
     parse_replay_parameters,
-    renewal_updates,
 )
 from ritornello.replay.several_games import split_by_task
 from tests.reference.naive_circular import NaiveCircular
@@ -112,22 +111,6 @@ class TestACircularBufferIsAListThatTurns(CircularMachine.TestCase):
     settings = settings(max_examples=150, stateful_step_count=20, deadline=None)
 
 
-# --- long runs -----------------------------------------------------------------------------------
-
-
-def drawn(manager, updates):
-    """Ids of each batch and whether they are new: insert if there is room, else draw."""
-    batches, seq = [], 0
-    while len(batches) < updates:
-        if manager.insert(make_record(seq), len(batches), timeout_s=0):
-            seq += 1
-            continue
-        draws = manager.sample(context(), timeout_s=0)
-        assert draws is not None, "neither side can go on"
-        batches.append([(draw.item.id, draw.is_online) for draw in draws])
-    return batches
-
-
 # --- configs -------------------------------------------------------------------------------------
 
 
@@ -148,28 +131,15 @@ def test_a_buffer_without_room_for_a_batch_is_refused():
     make_manager([circular(4)], 4)
 
 
-def test_the_time_in_which_all_is_renewed():
-    def renewal(parameters, batch_size):
-        return renewal_updates(parse_replay_parameters(parameters), batch_size)
-
-    assert renewal([circular(16 * 8, uses=20)], 8) == 16 * 20
-    assert renewal([circular(8, 0.5, uses=2), queue(4, 0.5)], 8) == 2 * 2
-    assert renewal([queue(4)], 8) == 1
-    assert renewal([circular(10, uses=1)], 4) == 3
-
-
 @pytest.mark.parametrize(
     ("parameters", "batch_size", "expected"),
     [
         ([circular(32, uses=2)], 8, 4),
-        ([circular(32, uses=20)], 4, 0.2),
         ([circular(32, 0.5, uses=3), standard(20, 0.5)], 8, 4 / 3),
         # The one that takes more sets the pace; the other drops what it had no turn for.
         ([circular(32, 0.5, uses=2), queue(4, 0.5)], 8, 4),
-        ([circular(32, 0.875, uses=2), queue(4, 0.125)], 8, 3.5),
         ([circular(32, 0.5, uses=2), circular(32, 0.5, uses=8)], 8, 2),
         ([queue(4, 0.25), queue(4, 0.75)], 8, 6),
-        ([queue(4)], 8, 8),
     ],
 )
 def test_as_many_unrolls_are_new_at_each_update_as_the_configs_say(
@@ -180,8 +150,8 @@ def test_as_many_unrolls_are_new_at_each_update_as_the_configs_say(
     manager = make_manager(parameters, batch_size)
     made = 0
     counts = []
-    while len(counts) < 600:  # workers are quick: the learner comes only when they have to wait
+    while len(counts) < 300:  # workers are quick: the learner comes only when they have to wait
         while manager.insert(make_record(made), 0, timeout_s=0):
             made += 1
         counts += [made] * (manager.sample(context(), timeout_s=0) is not None)
-    assert counts[599] - counts[199] == pytest.approx(400 * expected, abs=2 * batch_size)
+    assert counts[299] - counts[99] == pytest.approx(200 * expected, abs=2 * batch_size)

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from ritornello.agent.run.experience import Experience
-from ritornello.core.errors import CheckpointError, Closed, ConfigError, ShapeError
+from ritornello.core.errors import CheckpointError
 from ritornello.replay.scoring import Evaluation, scored_rows
 from tests.replay.builders import (
     ALL_KINDS,
-    SCHEMA,
     SCHEMA_WITHOUT_FEATURES,
     attentive,
     context,
@@ -46,14 +45,6 @@ def test_a_draw_is_the_unroll_that_was_inserted(codec):
     np.testing.assert_array_equal(draws[0].record, expected)
     assert (draws[0].item.version, draws[0].item.inserted_at_update) == (3, 9)
     assert not draws[0].record.flags.writeable
-
-
-def test_an_unroll_is_stored_once_for_all_buffers():
-    manager = make_manager([standard(4, 0.5), standard(4, 0.5)], 2, max_draws_per_unroll=9)
-    insert(manager, 1)
-    first, second = manager.sample(context(), 0)
-    assert first.item is second.item
-    assert manager.stats()["replay/memory_mb"] == pytest.approx(SCHEMA.nbytes / 1e6)
 
 
 def test_in_warm_up_a_full_queue_drops_its_oldest_so_that_the_others_can_fill():
@@ -110,15 +101,6 @@ def test_a_run_goes_on_with_the_changed_share_draw_by_draw():
     untouched = make()
     untouched.load_state_dict({**state, "mixer": {**state["mixer"], "share": None}})
     assert [sample_seqs(untouched) for _ in range(8)] != after, "the wrong way, for contrast"
-
-
-def test_everything_that_does_not_fit_together_is_refused():
-    with pytest.raises(ConfigError, match="max_draws_per_unroll"):
-        make_manager([standard(4)], 2)
-    make_manager([queue(4, 0.5), attentive(4, 0.5)], 2, schema=SCHEMA_WITHOUT_FEATURES)
-    manager = make_manager([queue(4)], 2)
-    with pytest.raises(ShapeError, match="another schema"):
-        manager.insert(np.zeros(3, np.uint8), 0, 0)
 
 
 # --- scoring ------------------------------------------------------------------------------------
@@ -230,17 +212,6 @@ def test_stats_name_every_buffer_and_leave_out_what_has_no_value():
     assert stats["replay/standard/mean_age_updates"] == 11 - 1.5
     assert stats["replay/standard/draws"] == 2
     assert stats["replay/queue/draws"] == 2
-
-
-def test_after_close_everybody_gets_closed():
-    manager = make_manager([queue(4)], 2)
-    insert(manager, 0, 1)
-    manager.close()
-    manager.close()
-    with pytest.raises(Closed):
-        manager.sample(context(), 0)
-    with pytest.raises(Closed):
-        manager.insert(make_record(0), 0, 0)
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])

@@ -1,6 +1,5 @@
 import json
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,8 +21,6 @@ from tests.replay.builders import (
     standard,
 )
 
-DOC = Path(__file__).parents[2] / "docs" / "replay.md"
-
 
 @pytest.mark.parametrize(
     "text",
@@ -31,9 +28,11 @@ DOC = Path(__file__).parents[2] / "docs" / "replay.md"
         "queue:16:0.5,elite:2000:0.5:score_stride=4:insert_strategy=elite_insertion",
         "[{type: queue, capacity: 16, sample_ratio: 0.5}, {type: elite, capacity: 2000, "
         "sample_ratio: 0.5, score_stride: 4, insert_strategy: elite_insertion}]",
+        "[{'type': 'Queue', 'capacity': 16, 'sample_ratio': 0.5}, {'type': 'elite', 'capacity': "
+        "2000, 'sample_ratio': 0.5, 'score_stride': 4, 'insert_strategy': 'elite_insertion'}]",
     ],
 )
-def test_a_mixture_can_be_written_without_quotes(text):
+def test_a_mixture_can_be_written_in_several_ways(text):
     more = {"score_stride": 4, "insert_strategy": "elite_insertion"}
     expected = [queue(16, 0.5), {**elite(2000, 0.5), **more}]
     assert parse_replay_parameters(text) == parse_replay_parameters(expected)
@@ -43,13 +42,6 @@ def test_kinds_have_both_spellings_and_keys_have_hints():
     assert parse_replay_parameters("prioritized:9:1") == parse_replay_parameters("prioritised:9:1")
     with pytest.raises(ConfigError, match="did you mean lambda_batch_multiplier"):
         parse_replay_parameters("elite:9:1:lambda=3")
-
-
-def test_json_and_python_literals_mean_the_same():
-    json_text = '[{"type": "standard", "capacity": 9, "sample_ratio": 1, "reservoir": true}]'
-    python_text = "[{'type': 'Standard', 'capacity': 9, 'sample_ratio': 1.0, 'reservoir': True}]"
-    expected = parse_replay_parameters([standard(9, 1, reservoir=True)])
-    assert parse_replay_parameters(json_text) == parse_replay_parameters(python_text) == expected
 
 
 @pytest.mark.parametrize(
@@ -134,16 +126,10 @@ def test_capacities_and_ratios_are_divided_without_rest(shares, spare):
         assert part.capacity == 1 or -1 - starved < part.capacity - exact < 1.001
 
 
-@pytest.mark.parametrize("shares", [(), (0, 0), (1, -1), (1, float("nan")), (1, float("inf"))])
+@pytest.mark.parametrize("shares", [(), (0, 0), (1, -1), (1, float("nan"))])
 def test_shares_of_which_none_is_positive_or_one_is_no_weight_are_refused(shares):
     with pytest.raises(ConfigError, match="at least one of them positive and none negative"):
         split_by_task(parse_replay_parameters([queue(4)]), shares)
-
-
-def test_a_buffer_without_room_for_every_game_is_refused():
-    configs = parse_replay_parameters([queue(1, 0.5), standard(2, 0.5)])
-    with pytest.raises(ConfigError, match="standard has capacity 2, expected at least 3"):
-        split_by_task(configs, (1, 1, 1))
 
 
 def test_the_fill_threshold_is_exact():
@@ -159,32 +145,18 @@ def test_the_fill_threshold_is_exact():
         ("[{'type'", "not valid YAML"),
         ("", "Write queue:16|expected a list"),
         ("{}", "expected a list"),
-        ([], "expected a list"),
-        ([3], "expected an object"),
-        ([{"type": "queue", "capacity": 1}], "lacks sample_ratio"),
         ([{**queue(1), "capcity": 3}], "did you mean capacity"),
-        ([{**queue(1), "zzz": 3}], "known are type"),
         ([{**queue(1), "type": "standart"}], "expected queue, .* did you mean standard"),
-        ([{**queue(1), "type": 3}], "expected queue, standard"),
         ([queue(0)], "capacity of replay buffer 1 is 0"),
-        ([queue(1.5)], "capacity"),
         ([queue(1, 0)], "sample_ratio"),
         ([queue(1, 1e-9), queue(1)], "sample_ratio"),
-        ([queue(1, "1")], "sample_ratio"),
-        ([queue(1, float("nan"))], "sample_ratio"),
         ([{**queue(1), "p": 2}], "queue, which has no p"),
-        ([standard(1, lambda_batch_multiplier=2)], "has no lambda_batch_multiplier"),
-        ([elite(1, alpha=0.5)], "elite, which has no alpha"),
-        ([prioritised(1, alpha=1.5)], r"expected number in \[0, 1\]"),
         ([prioritised(1, eta=float("nan"))], r"expected number in \[0, 1\]"),
         ([{**queue(1), "type": "mine"}], "or <module>:<name> for a kind of your own"),
         ([elite(1, dist_function="cosine")], "ln_norm, cos_dist"),
         ([elite(1, elite_sampling_strategy="strategy5")], "strategy1"),
-        ([elite(1, elite_sampling_strategy="strategyx")], "strategy1"),
-        ([elite(1, lambda_batch_multiplier=0.5)], "number >= 1"),
         ([elite(1, alfa_annealing_factor=0)], "number > 0"),
         ([elite(1, reservoir=True, insert_strategy="elite_insertion")], "both"),
-        ([elite(1, reservoir=1)], "true, false"),
         ([attentive(1, dist_function="policy_kl")], "policy_kl"),
         ([elite(9, 0.5, score_stride=2), attentive(9, 0.5)], "score_stride differs"),
     ],

@@ -105,13 +105,9 @@ class Mistaken(Sampler):
     ("answer", "message"),
     [
         ({"positions": [0, 1, 2]}, "for 2 draws, expected 2 whole numbers below 3"),
-        ({"positions": [0]}, "for 2 draws"),
-        ({"positions": [0, 3]}, "below 3"),
         ({"positions": [-1, 0]}, "below 3"),
         ({"positions": [0.0, 1.0]}, "whole numbers"),
-        ({"positions": [[0, 1], [1, 0]]}, "whole numbers"),
         ({"positions": [0, 1], "weights": [1.0]}, "importance weights"),
-        ({"positions": [0, 1], "weights": [1.0, 0.0]}, "above 0 and at most 1"),
         ({"positions": [0, 1], "weights": [1.0, 1.5]}, "above 0 and at most 1"),
         ({"positions": [0, 1], "weights": [1.0, float("nan")]}, "above 0 and at most 1"),
     ],
@@ -128,9 +124,7 @@ def test_a_wrong_proposal_is_refused_where_it_was_made(answer, message):
     [
         ([1.0], "one for each of the 2 unrolls"),
         ([1.0, 0.0], "gave the priority 0.0"),
-        ([1.0, -1.0], "gave the priority -1.0"),
         ([1.0, float("nan")], "gave the priority nan"),
-        ([1.0, float("inf")], "gave the priority inf"),
     ],
 )
 def test_wrong_priorities_are_refused_where_they_were_made(priorities, message):

@@ -93,11 +93,3 @@ def test_least_drawn_looks_at_its_pool_only_and_is_uniform_at_lambda_one():
     # Found whenever it is among the 3 of 12, and drawn like any other at the end.
     assert hits[0.0] / 1200 == pytest.approx(3 / 12, abs=0.05)
     assert hits[0.5] / 1200 == pytest.approx(1 / 12, abs=0.04)
-
-
-@pytest.mark.parametrize("initial", [1e30, 1e308])
-def test_a_multiplier_as_large_as_a_float_can_be_means_all_items(initial):
-    for progress in (0.0, 0.5, 1.0):
-        assert Elite(initial_lambda=initial).pool_size(8, progress) >= 8
-    buffer, rng = filled(LeastDrawn(lambda_batch_multiplier=initial), 12), np.random.default_rng(0)
-    assert len(buffer.propose(8, 0.0, rng).items) == 8

@@ -265,14 +265,3 @@ def test_a_full_ring_makes_the_worker_wait_until_a_slot_is_freed():
     assert end.wait_for_slot(TIMEOUT_S) == slot
     end.close()
     channel.close()
-
-
-def test_the_last_words_of_a_worker_arrive_before_the_end_of_file():
-    channel, end = make_pair()
-    end.send_failed("Traceback: boom")
-    end.close()
-    assert channel.poll() == [Failed("Traceback: boom")]
-    assert channel.ended
-    assert channel.poll() == []
-    channel.stop()  # to nobody: not an error
-    channel.close()

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
 import sys
 
 import pytest
@@ -14,7 +13,6 @@ from ritornello.transport.shared import (
     check_shared_memory,
     free_shared_memory_bytes,
 )
-from ritornello.transport.weights import WeightBoard
 
 LINUX = sys.platform == "linux"
 
@@ -46,7 +44,6 @@ def test_views_stay_valid_after_close(place):
     block.close()
     block.close()
     del block
-    gc.collect()
     assert (view == 3).all()
 
 
@@ -65,11 +62,6 @@ def test_too_much_memory_is_an_error_that_names_the_amount(monkeypatch):
     monkeypatch.setattr(shared, "_open_nameless_file", None)  # must not even be tried
     with pytest.raises(TransportError, match=r"cannot allocate 5\.0 MB of shared memory \(ring\)"):
         SharedBlock(5_000_000, "ring")
-
-
-def test_a_block_travels_only_to_a_child_that_is_being_spawned():
-    with pytest.raises(RuntimeError, match="inheritance"):
-        pickle.dumps(WeightBoard(10))
 
 
 def test_the_check_before_allocation_names_sizes_and_remedy(place):

@@ -32,15 +32,6 @@ def test_a_reader_gets_the_newest_version_and_only_once(writes):
                 assert (into == has).all()
 
 
-def test_a_half_written_set_is_never_seen():
-    board, into = WeightBoard(NBYTES), buffer()
-    with board.write(1) as half:
-        half[...] = 1
-    board.idle()[:50] = 2
-    assert board.read_if_newer(-1, into) == 1
-    assert (into == 1).all()
-
-
 class Overtaking(np.ndarray):
     """A reader's memory in which the writer publishes in the middle of each of the first copies."""
 
@@ -93,8 +84,3 @@ def test_versions_only_grow_and_a_flip_needs_a_write():
         board.idle()
         with pytest.raises(TransportError, match=f"version {version} cannot follow version 3"):
             board.flip(version)
-
-
-def test_a_reader_with_another_model_is_refused():
-    with pytest.raises(TransportError, match="another model"):
-        WeightBoard(NBYTES).read_if_newer(-1, np.empty(NBYTES + 4, np.uint8))

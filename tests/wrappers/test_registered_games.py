@@ -158,5 +158,4 @@ def test_a_game_without_screen_or_joystick_is_taken_as_it_is(kwargs, why, shape,
 )
 def test_what_no_game_can_be_is_refused_by_its_name(kwargs, message):
     with registered(kwargs), pytest.raises(ConfigError, match=message):
-        choose_backend(EnvConfig(OWN))
         make_env_spec(EnvConfig(OWN))
