@@ -18,7 +18,7 @@ from ritornello.analysis.compare_scores import draw_scores, read_tables, scores_
 from ritornello.analysis.comparison import (
     GameComparison,
     compare,
-    draw_games,
+    games_figure,
     notes_of,
     page,
     runs_of,
@@ -86,7 +86,7 @@ def _compare_runs(options: argparse.Namespace, places: Sequence[str]) -> None:
         if options.output:
             for thin in runs_of(games):
                 write_csv(thin, options.output)
-            draw_games(games, options.output / "curves.png")
+            save(games_figure(games), options.output / "curves.png")
 
 
 def _show_profiles(

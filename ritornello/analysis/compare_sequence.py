@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ritornello.analysis.comparison import GameComparison, compare, draw_games, game_table, page
+from ritornello.analysis.comparison import GameComparison, compare, game_table, games_figure, page
+from ritornello.analysis.figure import save
 from ritornello.analysis.options import csv_text
 from ritornello.analysis.runs import Run, of_sequence
 from ritornello.analysis.tested_sequence import write_scores
@@ -67,7 +68,7 @@ def write_report(folder: SequenceFolder) -> SequenceComparison:
     write_text(folder.path / TABLE, f"# {shown_text(compared.name)}\n\n{sequence_page(compared)}")
     write_text(folder.path / CSV_TABLE, _csv(compared))
     if compared.games:
-        draw_games(compared.games, folder.path / FIGURE)
+        save(games_figure(compared.games), folder.path / FIGURE)
     write_scores(folder)
     return compared
 

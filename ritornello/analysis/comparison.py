@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
-from ritornello.analysis.figure import learning_curves, save
+from ritornello.analysis.figure import learning_curves
 from ritornello.analysis.runs import Run, last_games, thinned
 from ritornello.analysis.statistics import FEW, Estimate, estimate
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.metrics.text import kilojoules
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MAX_COMMAND = 5000  # characters
 SCORE = (
@@ -203,13 +206,14 @@ def markdown_page(
     return "\n".join(lines) + "\n"
 
 
-def draw_games(games: Sequence[GameComparison], output: Path) -> None:
-    """Draw the learning curves of all that was compared."""
-    curves = {
-        game.env: {row.label: [run.curve for run in row.runs] for row in game.rows}
-        for game in games
-    }
-    save(learning_curves(curves), output)
+def games_figure(games: Sequence[GameComparison]) -> Figure:
+    """Return the learning curves of all that was compared."""
+    return learning_curves(
+        {
+            game.env: {row.label: [run.curve for run in row.runs] for row in game.rows}
+            for game in games
+        }
+    )
 
 
 def game_table(game: GameComparison) -> tuple[list[str], list[list[str]]]:

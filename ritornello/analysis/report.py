@@ -7,34 +7,31 @@ on, that was killed, or whose files are damaged: what cannot be shown says so in
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
-from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from datetime import datetime
 from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 from ritornello.analysis.compare_sequence import compare_sequence, sequence_page
-from ritornello.analysis.comparison import energy_text, share_text
-from ritornello.analysis.figure import learning_curves, png
+from ritornello.analysis.comparison import energy_text, games_figure, share_text
+from ritornello.analysis.figure import png
 from ritornello.analysis.options import command_parser
-from ritornello.analysis.page import MAX_ROWS, Page, code, facts, picture, table
+from ritornello.analysis.page import Page, code, facts, picture, table
+from ritornello.analysis.places import ResultsFolder
 from ritornello.analysis.profiles import profiles_figure, scored_of
+from ritornello.analysis.run_details import evaluations, findings, log_tail, sessions
 from ritornello.analysis.run_facts import commit_text, default_flags, machine_text, own_command
 from ritornello.core.atomic_file import write_text
 from ritornello.core.durations import duration
 from ritornello.core.errors import ConfigError
-from ritornello.core.plain_data import parse_json, read_text, shown_text
+from ritornello.core.plain_data import shown_text
 from ritornello.core.run_layout import (
     EVALUATIONS,
-    FINDINGS,
     FLAGS,
     GAMES,
-    LOG,
     RECORDS,
     SESSIONS,
     STATUS,
@@ -55,12 +52,8 @@ EXAMPLES = """  python -m ritornello.analysis report results/Pong_<time>
 """
 FILE = "report.html"
 FILM_BYTES = 8_000_000  # of films that become part of the page, the newest first
-FILM_FOLDERS = ("films", "analysis", ".")  # of evaluation, of the analyses, of test mode
 FILM_KINDS = {".mp4": "video/mp4", ".gif": "image/gif"}
 RUN_FILES = (RECORDS, FLAGS, SESSIONS)  # one of them makes a folder a run
-FILES = (*RUN_FILES, STATUS, SUMMARY, FINDINGS, EVALUATIONS, GAMES, LOG)
-MAX_BYTES = 50_000_000  # of a JSON file; run.json of a thousand sessions is below
-LINES = 80  # at the end of a log or a table
 MAX_FIGURES = 12  # games of a sequence with a figure each
 COMPARE = ("python", "-m", "ritornello.analysis", "compare")
 
@@ -102,7 +95,7 @@ def report(place: Path) -> Page:
     if (place / STATE_FILE).is_file():
         _add_sequence(page, place)
     elif any((place / name).is_file() for name in RUN_FILES):
-        _add_run(page, place)
+        _RunReport(place).add_to(page)
     else:
         raise ConfigError(
             f"{shown_text(str(place))} is no run and no sequence. Expected a folder with "
@@ -110,23 +103,6 @@ def report(place: Path) -> Page:
             "sequence)."
         )
     return page
-
-
-def _add_run(page: Page, place: Path) -> None:
-    """Add the parts about one run."""
-    _check_inside(place, *(place / name for name in FILES))
-    records = read_records(place)
-    page.add("Result", lambda: _result(place, records))
-    page.add("What was run", lambda: _sessions(place))
-    page.add("Flags", lambda: _flags(place))
-    page.add("Figures", lambda: _figures(place))
-    page.add("Findings", lambda: _findings(place))
-    page.add("Evaluations", lambda: _evaluations(place))
-    page.add("Tests", lambda: _tests(place))
-    page.add("Machine and energy", lambda: _machine(records))
-    page.add("Films", lambda: _films(place, FILM_BYTES))
-    page.add("The same again", lambda: _again(place))
-    page.add("End of the log", lambda: [code(_log(place))])
 
 
 def _add_sequence(page: Page, place: Path) -> None:
@@ -140,8 +116,7 @@ def _add_sequence(page: Page, place: Path) -> None:
 
     def curves() -> Iterator[str]:
         for game in compared.games[:MAX_FIGURES]:
-            groups = {row.label: [run.curve for run in row.runs] for row in game.rows}
-            yield picture(png(learning_curves({game.env: groups})), f"Figure: curves in {game.env}")
+            yield picture(png(games_figure([game])), f"Figure: curves in {game.env}")
         profiles = profiles_figure(scored_of(compared.games)) if compared.games else None
         yield from [picture(png(profiles), "Figure: performance profiles")] if profiles else []
 
@@ -168,100 +143,126 @@ def _check_inside(place: Path, *paths: Path) -> None:
             raise ConfigError(f"{shown_text(str(path))} is a link that leads out of the folder.")
 
 
-def _result(place: Path, records: list[Record]) -> Iterator[str]:
-    """Yield how far the run came and what it scored."""
-    summary, status, flags = (_object(place / name) for name in (SUMMARY, STATUS, FLAGS))
-    known: dict[str, object] = {
-        "environment": flags.get("env"),
-        "seed": flags.get("seed"),
-        "state": summary.get("reason") or status.get("state") or "not known",
-        "planned agent steps": flags.get("environment_max_steps"),
-        "best mean return": summary.get("best_mean_return"),
-    }
-    if records:
-        newest = records[-1]
-        known |= {
-            "agent steps": f"{newest.agent_steps:,}",
-            "frames of the simulator": f"{newest.frames:,}",
-            "updates": f"{newest.updates:,}",
-            "games": f"{newest.episodes:,}",
-            "mean return of the last games": newest.values.get("episode/return_mean"),
-            "mean score over the games": newest.values.get("episode/score_mean"),
-            "best game": newest.values.get("episode/return_best"),
-            "running time": duration(newest.wall_s),
+class _RunReport:
+    """The parts about one run. A file that is a link is not read."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._results = ResultsFolder(place.resolve().parent)
+        self._run = place.resolve().name
+        files = (RECORDS, GAMES, EVALUATIONS, FLAGS)  # which figures and records are read from
+        _check_inside(place, *(place / name for name in files))
+        self._records = read_records(place)
+        self._flags = self._results.json(self._run, FLAGS)
+        self._sessions = sessions(self._results, self._run)
+
+    def add_to(self, page: Page) -> None:
+        """Add all parts."""
+        page.add("Result", self._result)
+        page.add("What was run", self._what)
+        page.add("Flags", self._all_flags)
+        page.add("Figures", self._figures)
+        page.add("Findings", self._findings)
+        page.add("Evaluations", self._evaluations)
+        page.add("Tests", self._tests)
+        page.add("Machine and energy", lambda: _machine(self._records))
+        page.add("Films", lambda: _films(self._place, FILM_BYTES))
+        page.add("The same again", self._again)
+        page.add("End of the log", lambda: [code(log_tail(self._results, self._run))])
+
+    def _result(self) -> Iterator[str]:
+        """Yield how far the run came and what it scored."""
+        summary, status = (self._results.json(self._run, name) for name in (SUMMARY, STATUS))
+        known: dict[str, object] = {
+            "environment": self._flags.get("env"),
+            "seed": self._flags.get("seed"),
+            "state": summary.get("reason") or status.get("state") or "not known",
+            "planned agent steps": self._flags.get("environment_max_steps"),
+            "best mean return": summary.get("best_mean_return"),
         }
-    else:
-        yield "The run has not written a record."
-    yield facts(known)
-
-
-def _sessions(place: Path) -> Iterator[str]:
-    """Yield what run.json says of each session."""
-    found = _sessions_of(place)
-    for number, session in enumerate(found, start=1):
-        yield f"### Session {number} of {len(found)}"
-        versions = session.get("versions") or {}
-        yield facts(
-            {
-                "begun": session.get("started"),
-                "command": " ".join(map(str, session.get("command_line", []))),
-                "version": session.get("version"),
-                "commit": commit_text(session.get("source") or {}),
-                "libraries": ", ".join(starmap("{} {}".format, versions.items())),
-                "machine": machine_text(session.get("machine") or {}),
+        if self._records:
+            newest = self._records[-1]
+            known |= {
+                "agent steps": f"{newest.agent_steps:,}",
+                "frames of the simulator": f"{newest.frames:,}",
+                "updates": f"{newest.updates:,}",
+                "games": f"{newest.episodes:,}",
+                "mean return of the last games": newest.values.get("episode/return_mean"),
+                "mean score over the games": newest.values.get("episode/score_mean"),
+                "best game": newest.values.get("episode/return_best"),
+                "running time": duration(newest.wall_s),
             }
-        )
-        names = ("updates", "command", "values", "result")
-        changes = [[note.get(name) for name in names] for note in session.get("control", [])]
-        if changes:
-            yield "What a person changed while it ran:"
-            yield table(names, changes)
-    if not found:
-        yield "run.json is missing."
+        else:
+            yield "The run has not written a record."
+        yield facts(known)
 
+    def _what(self) -> Iterator[str]:
+        """Yield what run.json says of each session."""
+        for number, session in enumerate(self._sessions, start=1):
+            yield f"### Session {number} of {len(self._sessions)}"
+            versions = session.get("versions") or {}
+            yield facts(
+                {
+                    "begun": session.get("started"),
+                    "command": " ".join(map(str, session.get("command_line", []))),
+                    "version": session.get("version"),
+                    "commit": commit_text(session.get("source") or {}),
+                    "libraries": ", ".join(starmap("{} {}".format, versions.items())),
+                    "machine": machine_text(session.get("machine") or {}),
+                }
+            )
+            names = ("updates", "command", "values", "result")
+            changes = [[note.get(name) for name in names] for note in session.get("control", [])]
+            if changes:
+                yield "What a person changed while it ran:"
+                yield table(names, changes)
+        if not self._sessions:
+            yield "run.json is missing."
 
-def _flags(place: Path) -> Iterator[str]:
-    """Yield all flags, those that differ from their defaults first."""
-    flags, own = _object(place / FLAGS), default_flags()
-    rows = [
-        (name, value, own.get(name, "no flag of this version")) for name, value in flags.items()
-    ]
-    yield table(("flag", "value", "default"), sorted(rows, key=lambda row: row[1] == row[2]))
+    def _all_flags(self) -> Iterator[str]:
+        """Yield all flags, those that differ from their defaults first."""
+        own = default_flags()
+        flags = self._flags.items()
+        rows = [(name, value, own.get(name, "no flag of this version")) for name, value in flags]
+        yield table(("flag", "value", "default"), sorted(rows, key=lambda row: row[1] == row[2]))
 
+    def _figures(self) -> Iterator[str]:
+        """Yield the figures of the run, drawn anew from its records."""
+        for name, figure in run_figures(self._place):
+            yield picture(png(figure), f"Figure: {name}")
 
-def _figures(place: Path) -> Iterator[str]:
-    """Yield the figures of the run, drawn anew from its records."""
-    for name, figure in run_figures(place):
-        yield picture(png(figure), f"Figure: {name}")
+    def _findings(self) -> Iterator[str]:
+        """Yield what the health metrics said."""
+        names = ("agent_steps", "name", "message", "advice")
+        rows = [[each[name] for name in names] for each in findings(self._results, self._run)]
+        yield table(names, rows, "No metric left its healthy range.")
 
+    def _evaluations(self) -> Iterator[str]:
+        """Yield the games that were played with fixed weights during the training."""
+        rows = evaluations(self._results, self._run)
+        names = list(rows[0]) if rows else []
+        yield table(names, [list(row.values()) for row in rows], "The training was not evaluated.")
 
-def _findings(place: Path) -> Iterator[str]:
-    """Yield what the health metrics said."""
-    rows = []
-    for line in _last_lines(place / FINDINGS):
-        with suppress(ValueError, RecursionError, AttributeError):
-            said = json.loads(line)
-            rows.append([said.get(x) for x in ("agent_steps", "name", "message", "advice")])
-    headings = ("agent steps", "metric", "value", "what may be wrong")
-    yield table(headings, rows, "No metric left its healthy range.")
+    def _tests(self) -> Iterator[str]:
+        """Yield what test mode has left: a row for each game of each test."""
+        about = ("env", "checkpoint", "agent_steps", "policy", "episodes")
+        names = (*about, "mean", "human_normalised")
+        rows: list[list[Any]] = []
+        for path in sorted(self._place.glob("test_*.json")):
+            found = self._results.json(self._run, path.name)
+            games = found.get("games", [found])
+            rows += [[path.name, *(game.get(name) for name in names)] for game in games]
+        yield table(("file", *names), rows, "The run was not tested.")
 
-
-def _evaluations(place: Path) -> Iterator[str]:
-    """Yield the games that were played with fixed weights during the training."""
-    lines = [line.split(",") for line in _last_lines(place / EVALUATIONS, MAX_ROWS)]
-    headings = lines[0] if lines else ()
-    yield table(headings, lines[1:][-LINES:], "Nothing was evaluated during the training.")
-
-
-def _tests(place: Path) -> Iterator[str]:
-    """Yield what test mode has left: a row for each game of each test."""
-    names = ("env", "checkpoint", "agent_steps", "policy", "episodes", "mean", "human_normalised")
-    rows = []
-    for path in sorted(place.glob("test_*.json")):
-        found = _object(path)
-        games = found.get("games", [found])
-        rows += [(path.name, *(game.get(name) for name in names)) for game in games]
-    yield table(("file", *names), rows, "The run was not tested.")
+    def _again(self) -> Iterator[str]:
+        """Yield the commands that made the run, and the one that compares it."""
+        seed = self._flags.get("seed")
+        lines = own_command(self._sessions).split(" && ") if self._sessions else []
+        if type(seed) is int:  # else it is no seed, and nobody should paste it into a shell
+            lines = [line.replace("<seed>", str(seed)) for line in lines]
+        lines = [line.replace("<run>", shlex.quote(str(self._place))) for line in lines]
+        yield code([*lines, shlex.join([*COMPARE, f"--runs={self._place}"])])
+        yield "Where the command leaves flags out, their values are in the table above."
 
 
 def _machine(records: list[Record]) -> Iterator[str]:
@@ -280,15 +281,13 @@ def _machine(records: list[Record]) -> Iterator[str]:
 
 
 def _films(place: Path, room: int) -> Iterator[str]:
-    """Yield the films of a run, the newest first, in at most `room` bytes."""
+    """Yield the films below a run, the newest first, in at most `room` bytes."""
     found = [
         path
-        for folder in FILM_FOLDERS
-        for path in (place / folder).rglob("*" if folder != "." else "*.*")
-        if path.suffix in FILM_KINDS and is_inside(path, (place,))
+        for path in place.rglob("*.*")
+        if path.suffix in FILM_KINDS and path.is_file() and is_inside(path, (place,))
     ]
-    seen = sorted({p.resolve(): p for p in found}.values(), key=lambda p: -p.stat().st_mtime)
-    for path in seen:
+    for path in sorted(found, key=lambda each: -each.stat().st_mtime):
         size = path.stat().st_size
         if size > room:
             yield f"{shown_text(str(path))} ({size / 1e6:.1f} MB) is not part of this page."
@@ -296,51 +295,5 @@ def _films(place: Path, room: int) -> Iterator[str]:
         room -= size
         yield shown_text(path.name)
         yield picture(path.read_bytes(), path.name, FILM_KINDS[path.suffix])
-    if not seen:
+    if not found:
         yield "There are no films."
-
-
-def _again(place: Path) -> Iterator[str]:
-    """Yield the commands that made the run, and the one that compares it."""
-    found, seed = _sessions_of(place), _object(place / FLAGS).get("seed")
-    lines = own_command(found).split(" && ") if found else []
-    if type(seed) is int:  # else it is no seed, and nobody should paste it into a shell
-        lines = [line.replace("<seed>", str(seed)) for line in lines]
-    lines = [line.replace("<run>", shlex.quote(str(place))) for line in lines]
-    yield code([*lines, shlex.join([*COMPARE, f"--runs={place}"])])
-    yield "Where the command leaves flags out, their values are in the table above."
-
-
-def _log(place: Path) -> list[str]:
-    """Return the last lines of train.log, without those for debugging."""
-    lines = _last_lines(place / LOG, 10 * LINES)
-    return [line for line in lines if " DEBUG " not in line][-LINES:]
-
-
-def _object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; {} if there is no such file.
-
-    Raises:
-      ConfigError: if it is damaged, too long, or something else.
-    """
-    if not path.is_file():
-        return {}
-    found = parse_json(read_text(path, path.name, MAX_BYTES), path.name)
-    if not isinstance(found, dict):
-        raise ConfigError(f"{path.name} holds no JSON object.")
-    return found
-
-
-def _sessions_of(place: Path) -> list[dict[str, Any]]:
-    """Return the sessions in run.json, the first one first."""
-    first = _object(place / SESSIONS)
-    later = first.pop("resumed", [])
-    return [each for each in [first, *later] if each]
-
-
-def _last_lines(path: Path, count: int = LINES) -> list[str]:
-    """Return the last whole lines of a file; [] if there is none."""
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return [line.rstrip("\n") for line in deque(file, count) if line.endswith("\n")]

@@ -112,30 +112,27 @@ def find_runs(places: Sequence[str], by: str = "label") -> tuple[list[Run], list
     """
     runs: list[Run] = []
     notes: list[str] = []
-    damaged: list[str] = []
     for place in places:
         label, pattern = split_label(place)
-        paths = matching(pattern)
-        known = len(damaged)
-        found = [run for path in paths for run in read_runs(path, damaged.append)]
-        if not found and len(damaged) == known:
+        known = len(notes)
+        found = [run for path in matching(pattern) for run in read_runs(path, notes.append)]
+        if not found and len(notes) == known:
             raise ConfigError(
                 f"{pattern!r} holds no run. Expected a run folder (with metrics.jsonl), the folder "
                 "of a sequence, a CSV that `analysis compare --output` wrote, or a folder or "
                 "pattern of such."
             )
         for run in found:
-            if not len(run.curve.agent_steps):
+            if len(run.curve.agent_steps):
+                runs.append(run if label is None else relabelled(run, label))
+            else:
                 notes.append(f"{run.source}: no game was finished.")
-                continue
-            runs.append(run if label is None else relabelled(run, label))
-    if not runs and damaged:
-        raise ConfigError(" ".join(damaged[:MAX_TOLD]))
     if not runs:
-        raise ConfigError(f"nothing to compare yet: no run has finished a game.\n{notes}")
+        told = " ".join(notes[:MAX_TOLD])
+        raise ConfigError(f"nothing to compare: no run has finished a game. {told}")
     runs = _labelled(runs, by)
     _check_distinct(runs)
-    return runs, [*damaged, *notes]
+    return runs, notes
 
 
 def write_csv(run: Run, folder: Path) -> Path:
@@ -200,11 +197,11 @@ def read_runs(path: Path, leave_out: Callable[[str], object] | None = None) -> I
 
 def _below(path: Path) -> Iterator[Iterator[Run]]:
     """Yield each run in or below a path, as an iterator over its games that reads when asked."""
-    if path.is_file():
-        if path.suffix == ".csv":
-            yield _read_csv(path)
-    elif RunFolder(path).metrics_file.is_file():
-        yield _of_folders([RunFolder(path)], "", RunFolder(path).summary_file.exists(), None)
+    folder = RunFolder(path)
+    if path.is_file() and path.suffix == ".csv":
+        yield _read_csv(path)
+    elif folder.metrics_file.is_file():
+        yield _of_folders([folder], "", folder.summary_file.exists(), None)
     elif (path / STATE_FILE).is_file():
         sequence = SequenceFolder.open(path)
         yield from (of_sequence(sequence, state) for state in sequence.runs)
@@ -222,30 +219,16 @@ def _read_csv(path: Path) -> Iterator[Run]:
     if len(lines) < 2 or not lines[0].startswith("# {") or lines[1] != ",".join(COLUMNS):
         return
     try:
-        about = _about_of(lines[0][2:])
+        about = _ABOUT.validate_json(json.dumps(parse_json(lines[0][2:], "line 1")), strict=True)
         points = np.array([list(map(float, row)) for row in csv.reader(lines[2:])], np.float64)
-        if not np.isfinite(points).all():
-            raise ValueError("a number in it is not finite")
+        if not about.label or not np.isfinite(points).all():
+            raise ValueError("its label is empty, or a number in it is not finite")
         yield Run(about, _curve(points.reshape(-1, len(COLUMNS)), about.best), path, {})
     except (ConfigError, ValueError, csv.Error) as error:
         raise ConfigError(
             f"{path} is damaged ({error}). Expected a comment line with {{label, env, seed, "
             f"...}}, then {','.join(COLUMNS)}; write it again with `analysis compare --output`."
         ) from error
-
-
-def _about_of(text: str) -> About:
-    """Return what the comment line of a CSV says.
-
-    Raises:
-      ConfigError: if it is no JSON.
-      ValueError: if something in it is missing, or of a wrong type.
-    """
-    data = parse_json(text, "its line 1")
-    about = _ABOUT.validate_json(json.dumps(data), strict=True)
-    if not about.label:
-        raise ValueError("label is empty")
-    return about
 
 
 def of_sequence(sequence: SequenceFolder, state: RunState) -> Iterator[Run]:
@@ -266,44 +249,16 @@ def of_sequence(sequence: SequenceFolder, state: RunState) -> Iterator[Run]:
 def _of_folders(
     folders: Sequence[RunFolder], label: str, finished: bool, command: str | None
 ) -> Iterator[Run]:
-    """Yield a run; one that plays several games once for each that it plays. See `_about`."""
-    about = _about(folders[-1], label, finished, command)
-    records = [record for folder in folders for record in read_records(folder.path)]
-    energy = EnergyBook(records).joules_per_million_steps
-    about = replace(about, undisturbed=undisturbed_share(records), joules_per_million_steps=energy)
-    games = about.env.split(",")
-    flags = {**default_flags(), **folders[-1].read_flags()}
-    shares = [float(share) for share in flags.get("env_shares") or [1.0] * len(games)]
-    for task, (game, share) in enumerate(zip(games, shares, strict=True)):
-        steps_of = _steps_of(task, share / sum(shares))
-        if not share and len(set(map(steps_of, records))) < 2:
-            continue  # the agent knows this game and did not play it here
-        means, best_metric = [RETURN, SCORE], BEST
-        if len(games) > 1:
-            means, best_metric = [f"{RETURN}_{task}"], f"{BEST}_{task}"
-        label = label_among(about.label, len(games)) if about.label else ""
-        curve = curve_of(records, means, best_metric, steps_of)
-        points, best = np.empty((0, len(COLUMNS))), None  # no game was finished
-        if curve is not None:
-            points, best = _points_of(curve), curve.best
-        of_game = replace(about, label=label, env=game, best=best)
-        yield Run(of_game, _curve(points, best), folders[-1].path, flags)
-
-
-def _steps_of(task: int, share: float) -> Callable[[Record], float]:
-    """Return a count of what was played of one game; earlier versions wrote only the whole."""
-    name = f"episode/agent_steps_{task}"
-    return lambda record: record.values.get(name, record.agent_steps * share)
-
-
-def _about(folder: RunFolder, label: str, finished: bool, command: str | None) -> About:
-    """Return what is known of a run; `command` None: the commands that it was given itself."""
+    """Yield a run, once for each game that it plays; `command` None: those that it was given."""
+    folder = folders[-1]
+    records = [record for each in folders for record in read_records(each.path)]
     try:
         flags = checked(RunFlags, folder.read_flags(), "flags.json")
         sessions = folder.sessions() or [{}]
         commits = dict.fromkeys(commit_text(session.get("source", {})) for session in sessions)
-        return About(
-            label=label,
+        games = flags.env.split(",")
+        about = About(
+            label=label_among(label, len(games)) if label else "",
             env=flags.env,
             seed=flags.seed,
             finished=finished,
@@ -311,6 +266,8 @@ def _about(folder: RunFolder, label: str, finished: bool, command: str | None) -
             command=own_command(sessions) if command is None else command,
             commit=", then ".join(commits),
             machine=machine_text(sessions[0].get("machine", {})),
+            undisturbed=undisturbed_share(records),
+            joules_per_million_steps=EnergyBook(records).joules_per_million_steps,
             averaged_games=flags.avg_buff_size,
         )
     except (ConfigError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -318,6 +275,26 @@ def _about(folder: RunFolder, label: str, finished: bool, command: str | None) -
             f"{folder.path} has metrics.jsonl, but its flags.json or run.json cannot be read "
             f"({error!r}). Leave the folder out, or restore the file."
         ) from error
+    every_flag = {**default_flags(), **folder.read_flags()}
+    shares = flags.env_shares or [1.0] * len(games)
+    for task, (game, share) in enumerate(zip(games, shares, strict=True)):
+        steps_of = _steps_of(task, share / sum(shares))
+        if not share and len(set(map(steps_of, records))) < 2:
+            continue  # the agent knows this game and did not play it here
+        means, best = [RETURN, SCORE], BEST
+        if len(games) > 1:
+            means, best = [f"{RETURN}_{task}"], f"{BEST}_{task}"
+        found = curve_of(records, means, best, steps_of)
+        # Without a finished game, the curve is empty.
+        points = np.empty((0, len(COLUMNS))) if found is None else _points_of(found)
+        curve = _curve(points, None if found is None else found.best)
+        yield Run(replace(about, env=game, best=curve.best), curve, folder.path, every_flag)
+
+
+def _steps_of(task: int, share: float) -> Callable[[Record], float]:
+    """Return a count of what was played of one game; earlier versions wrote only the whole."""
+    name = f"episode/agent_steps_{task}"
+    return lambda record: record.values.get(name, record.agent_steps * share)
 
 
 def _points_of(curve: Curve) -> np.ndarray:

@@ -4,10 +4,9 @@ It reads the files that a run writes anyway, so it works for runs of other proce
 and after it. It writes nothing but the commands of its user, as files in a run's `control/`
 (agent/run/control.py). The trainer opens no port and knows nothing of this package.
 
-    places.py     runs below a folder, and files in them: nothing outside can be named
-    records.py    lines of metrics.jsonl; journal.py: all of them as columns, thinned for a chart
+    journal.py    the lines of metrics.jsonl as columns, thinned for a chart
     overview.py   one line about each run, from the edges of its files
-    details.py    what the page of one run shows beside its curves
+    analysis/places.py, run_details.py: runs below a folder, and what their files say
     comparison.py several runs, by the statistics of analysis/
     guard.py      who may ask: token, cookie, Host, content policy
     server.py     routes; serving.py: the socket

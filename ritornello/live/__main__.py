@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
             import uvicorn  # noqa: F401
         except ImportError as error:
             raise ConfigError(MISSING.format(missing=error.name)) from error
-        from ritornello.live.places import ResultsFolder
+        from ritornello.analysis.places import ResultsFolder
         from ritornello.live.serving import serve
 
         return serve(

@@ -8,11 +8,14 @@ import threading
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ritornello.analysis.places import NotThereError, ResultsFolder
 from ritornello.core.errors import ConfigError
 from ritornello.core.run_layout import FLAGS, RECORDS, SESSIONS
-from ritornello.live.places import NotThereError, ResultsFolder
+
+if TYPE_CHECKING:
+    from ritornello.analysis.comparison import GameComparison
 
 MAX_RUNS = 60
 
@@ -40,20 +43,10 @@ class Comparisons:
         Raises:
           ConfigError: if the runs cannot be compared; the message says why.
         """
-        from ritornello.analysis.comparison import game_table
-
         with self._lock:
             games, notes = self._compared(question)
             return {
-                "games": [
-                    {
-                        "env": game.env,
-                        "at_steps": game.at_steps,
-                        "table": dict(zip(("headings", "rows"), game_table(game), strict=True)),
-                        "improvement": _improvement(game),
-                    }
-                    for game in games
-                ],
+                "games": [_game(game) for game in games],
                 "notes": [*notes, *(note for game in games for note in game.left_out)],
                 "command": self._command(question),
             }
@@ -64,14 +57,11 @@ class Comparisons:
         Raises:
           ConfigError: if the runs cannot be compared.
         """
-        from ritornello.analysis.figure import learning_curves, png
+        from ritornello.analysis.comparison import games_figure
+        from ritornello.analysis.figure import png
 
         with self._lock:
-            games, _ = self._compared(question)
-            curves = {
-                g.env: {row.label: [r.curve for r in row.runs] for row in g.rows} for g in games
-            }
-            return png(learning_curves(curves))
+            return png(games_figure(self._compared(question)[0]))
 
     def _command(self, question: Question) -> str:
         """Return the command that makes the same tables and the same figure."""
@@ -89,7 +79,7 @@ class Comparisons:
         here = Path(os.path.relpath(folder))
         return folder if here.parts[:1] == ("..",) else here
 
-    def _compared(self, question: Question) -> tuple[list[Any], list[str]]:
+    def _compared(self, question: Question) -> tuple[list[GameComparison], list[str]]:
         # Imported here: SciPy takes a second, and whoever only looks at one run needs none of it.
         from ritornello.analysis.comparison import compare
         from ritornello.analysis.runs import find_runs
@@ -117,14 +107,17 @@ class Comparisons:
         return self._results.folder(run)
 
 
-def _improvement(game: Any) -> dict[str, Any] | None:
-    """Return how often runs of one configuration beat those of another; None for single runs."""
+def _game(game: GameComparison) -> dict[str, Any]:
+    from ritornello.analysis.comparison import game_table
     from ritornello.analysis.profiles import improvement_table
 
-    if len(game.rows) < 2 or max(len(row.runs) for row in game.rows) < 2:
-        return None
-    table = improvement_table({row.label: [row.scores] for row in game.rows})
-    return dict(zip(("headings", "rows"), table, strict=True))
+    about = {"env": game.env, "at_steps": game.at_steps, "improvement": None}
+    tables = {"table": game_table(game)}
+    # Of single runs, or of one configuration, it says nothing.
+    if len(game.rows) > 1 and max(len(row.runs) for row in game.rows) > 1:
+        tables["improvement"] = improvement_table({row.label: [row.scores] for row in game.rows})
+    shown = {name: {"headings": head, "rows": rows} for name, (head, rows) in tables.items()}
+    return about | shown
 
 
 def _label(run: str) -> str:

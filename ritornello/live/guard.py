@@ -9,7 +9,6 @@ a page elsewhere by the cookie (SameSite=Strict), by a second token of each comm
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import ipaddress
 import secrets
@@ -44,25 +43,13 @@ NO_ENTRY = (
 class Keys:
     """The secrets of one start of the page."""
 
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
-
-    @property
-    def post(self) -> str:
-        """What a request that changes something must also have, in a header."""
-        return self._derived("post")
-
-    @property
-    def cookie(self) -> str:
-        """Value of the cookie."""
-        return self._derived("cookie")
-
-    @property
-    def cookie_name(self) -> str:
-        """Name of the cookie: cookies are shared by all ports, so each page has its own."""
-        return f"live_{self._derived('name')[:8]}"
-
-    def _derived(self, purpose: str) -> str:
-        return hmac.new(self.token.encode(), purpose.encode(), hashlib.sha256).hexdigest()
+    token: str = field(default_factory=secrets.token_urlsafe)  # of the printed address
+    cookie: str = field(default_factory=secrets.token_urlsafe)
+    post: str = field(
+        default_factory=secrets.token_urlsafe
+    )  # in a header of what changes something
+    # Cookies are shared by all ports of this machine, so each page has its own.
+    cookie_name: str = field(default_factory=lambda: f"live_{secrets.token_hex(4)}")
 
 
 class Guard:

@@ -22,9 +22,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from ritornello.analysis.places import NotThereError, ResultsFolder
 from ritornello.core.run_layout import RECORDS
-from ritornello.live.places import NotThereError, ResultsFolder
-from ritornello.live.records import record_in
 from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import MAX_LINE_BYTES
 
@@ -36,6 +35,14 @@ MAX_JOURNALS = 24  # that are kept in memory, the latest used
 NEWEST_ROWS = 50  # in which the newest value of a metric is looked for
 
 Floats = NDArray[np.float64]
+
+
+def record_in(line: bytes) -> Record | None:
+    """Return the record in a line; None if it holds none."""
+    try:
+        return Record.from_json(line.decode("utf-8"))
+    except ValueError:
+        return None
 
 
 class Journal:

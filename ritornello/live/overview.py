@@ -6,25 +6,31 @@ found is kept until one of the files changes.
 
 from __future__ import annotations
 
+import math
+import os
 import socket
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from itertools import islice
+from typing import Any, BinaryIO
 
+from ritornello.analysis.places import NotThereError, ResultsFolder, lines
 from ritornello.core.process_death import is_same_process
 from ritornello.core.run_layout import FLAGS, LOCK, RECORDS, STATUS, SUMMARY
 from ritornello.core.spec import game_name
-from ritornello.live.places import NotThereError, ResultsFolder
-from ritornello.live.records import number, sampled
+from ritornello.live.journal import record_in
 from ritornello.metrics.curve import RETURN, SCORE
 from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import TAIL_BYTES
 
 SPARK_POINTS = 32
 SILENT_S = 60.0  # a run that gave no sign for so long is shown as silent, by the page itself
 # What status.json may say, and what it means that the process is gone without having said the last.
 RUNNING = ("starting", "filling", "training", "paused", "saving")
 ENDED = ("ended", "failed")
+SAMPLE_BYTES = 16_384  # around a record that is looked for: several records
 _SHOWN_FLAGS = ("env", "seed", "algorithm", "model", "preset", "lr", "worker_count", "op_mode")
 
 
@@ -151,3 +157,33 @@ def _count(status: dict[str, Any], newest: Record | None, name: str) -> float | 
     """Return a counter of status.json, else of the newest record."""
     known = number(status.get(name))
     return getattr(newest, name, None) if known is None else known
+
+
+def number(value: Any) -> float | None:
+    """Return a finite number that a file holds, None for anything else."""
+    if type(value) not in (int, float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def sampled(file: BinaryIO, points: int) -> list[Record]:
+    """Return at most `points` records at even distances in the file, and its newest one."""
+    size = file.seek(0, os.SEEK_END)
+    found: list[Record] = []
+    if size <= 2 * SAMPLE_BYTES:
+        found = [record for line in lines(file, size) if (record := record_in(line))]
+        stride = -(-len(found) // points) or 1
+        return found[:-1][::stride] + found[-1:]
+    for place in range(points):
+        begin = place * (size - SAMPLE_BYTES) // points
+        around = os.pread(file.fileno(), SAMPLE_BYTES, begin).split(b"\n")
+        found += _first(map(record_in, around[1 if begin else 0 : -1]))
+    return found + _first(map(record_in, reversed([*lines(file, TAIL_BYTES)])))
+
+
+def _first(records: Iterable[Record | None]) -> list[Record]:
+    """Return the first record there is, and read no further."""
+    return [*islice(filter(None, records), 1)]

@@ -21,18 +21,18 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ritornello.agent.run.control_file import SETTINGS, write_command
+from ritornello.agent.run.control_file import CONTROL, NAME, SETTINGS, write_command
+from ritornello.analysis.places import NotThereError, ResultsFolder
+from ritornello.analysis.run_details import MAX_ROWS, evaluations, findings, log_tail, sessions
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.plain_data import parse_json
-from ritornello.core.run_layout import STATUS
+from ritornello.core.run_layout import FLAGS, STATUS, SUMMARY
 from ritornello.core.version import VERSION
 from ritornello.live.comparison import Comparisons, Question
-from ritornello.live.details import KINDS, details
 from ritornello.live.guard import Guard, Keys
 from ritornello.live.journal import MAX_POINTS, Journals
 from ritornello.live.json_text import json_text
 from ritornello.live.overview import RUNNING, SILENT_S, Overview
-from ritornello.live.places import NotThereError, ResultsFolder
 from ritornello.metrics.charts import COLOURS, OVERVIEW, Chart
 from ritornello.metrics.record import METRICS
 
@@ -48,6 +48,10 @@ MACHINE = (
     Chart("Processor", ("system/cpu_percent",), "%"),
     Chart("Share of the machine", ("system/own_cpu_share",), "fraction"),
 )
+FILMS = "films"
+# Files of a run that a browser is given as they are. None of them can hold code.
+KINDS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif", ".png": "image/png"}
+OF_SESSION = ("started", "command_line", "version", "source", "machine", "control")
 MAX_BODY_BYTES = 10_000  # of a command
 MAX_NAMES = 100  # metrics at once
 MIN_GZIP_BYTES = 2000
@@ -112,9 +116,36 @@ class Page:
 
     def run(self, request: Request) -> Response:
         """Return what is known of one run beside its curves, unless the browser has it."""
-        run = self._run(request)
-        about = details(self.results, run, self.journals.of(run))
+        run, results = self._run(request), self.results
+        summary, journal = results.json(run, SUMMARY), self.journals.of(run)
+        every = sessions(results, run)
+        newest = every[-1] if every else {}
+        commands = [name for name, _ in results.listing(run, CONTROL) if NAME.fullmatch(name)]
+        about = {
+            "flags": results.json(run, FLAGS),
+            "status": results.json(run, STATUS),
+            "summary": {name: summary[name] for name in summary if name != "findings"},
+            "findings": findings(results, run),
+            "evaluations": evaluations(results, run),
+            "films": self._films(run),
+            "session": {
+                "count": len(every),
+                **{name: newest[name] for name in OF_SESSION if name in newest},
+            },
+            "names": journal.names(),
+            "newest": journal.newest(),
+            "log": log_tail(results, run),
+            "waiting": len(commands),  # that the run has not answered yet
+        }
         return _news({**self.overview.of(run), **about}, request)
+
+    def _films(self, run: str) -> list[dict[str, Any]]:
+        """Return films and pictures of evaluations, the newest first."""
+        return [
+            {"name": f"{FILMS}/{name}", "time": facts.st_mtime}
+            for name, facts in self.results.listing(run, FILMS)
+            if os.path.splitext(name)[1].lower() in KINDS and name.isprintable()
+        ][: -MAX_ROWS - 1 : -1]
 
     def rows(self, request: Request) -> Response:
         """Return the rows of some metrics, all of them thinned or the new ones."""

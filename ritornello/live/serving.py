@@ -9,10 +9,10 @@ from collections.abc import Callable
 import uvicorn
 from starlette.types import ASGIApp
 
+from ritornello.analysis.places import ResultsFolder
 from ritornello.core.errors import ConfigError
 from ritornello.core.stop_signals import handled_by
 from ritornello.live.guard import LOOPBACK, Keys
-from ritornello.live.places import ResultsFolder
 from ritornello.live.server import Page, application
 
 ADDRESS = "live page: "  # before the address in the line that is printed

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
+from ritornello.analysis.places import ResultsFolder
 from ritornello.live.overview import Overview
-from ritornello.live.places import ResultsFolder
 from tests.deadlines import HANGS_S, wait_until
 from tests.integration.commands import SMALL, hurt_by, only_run, run, start
 

@@ -10,8 +10,8 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", message="Using `httpx` with")
     from starlette.testclient import TestClient
 
+from ritornello.analysis.places import ResultsFolder
 from ritornello.live.guard import LOOPBACK, Keys
-from ritornello.live.places import ResultsFolder
 from ritornello.live.server import Page, application
 
 HOST = "http://127.0.0.1:8321"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ritornello.analysis.places import ResultsFolder
 from ritornello.live.journal import Journal, thinned
-from ritornello.live.places import ResultsFolder
 from ritornello.metrics.run_files import read_records
 from tests.live.builders import make_run, record, write_records
 

@@ -15,11 +15,10 @@ from typing import Any, BinaryIO
 import psutil
 import pytest
 
+from ritornello.analysis.places import ResultsFolder
 from ritornello.live import journal
 from ritornello.live.journal import Journals
-from ritornello.live.overview import SPARK_POINTS, Overview
-from ritornello.live.places import ResultsFolder
-from ritornello.live.records import SAMPLE_BYTES
+from ritornello.live.overview import SAMPLE_BYTES, SPARK_POINTS, Overview
 from ritornello.metrics.run_files import TAIL_BYTES
 from tests.live.builders import NAMES, make_run, record, write_records
 

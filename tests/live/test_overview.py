@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from ritornello.agent.run.status import identity
+from ritornello.analysis.places import ResultsFolder
 from ritornello.core.process_death import start_of
 from ritornello.live.overview import SPARK_POINTS, Overview
-from ritornello.live.places import ResultsFolder
 from tests.live.builders import hold, make_run, record, write_status
 
 

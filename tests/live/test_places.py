@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ritornello.live.places import NotThereError, ResultsFolder
+from ritornello.analysis.places import NotThereError, ResultsFolder
 from tests.live.builders import make_run
 
 HOSTILE = (
