@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -100,23 +99,3 @@ def test_the_interval_of_a_difference_is_welchs() -> None:
     assert (shown.low, shown.high) == pytest.approx((shown.value - half, shown.value + half))
     assert difference((5.0,), (1.0, 2.0)).low is None
     assert difference((5.0, 5.0), (1.0, 1.0)).low is None  # nothing varies: no interval, no NaN
-
-
-def test_tables_say_how_much_of_the_time_was_undisturbed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = write_run(tmp_path / "a", seed=1)
-    write_run(tmp_path / "b", seed=2)
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    for number, record in enumerate(lines):
-        everybody = 95.0 if number <= 4 else 60.0
-        record["values"] |= {"system/own_cpu_share": 0.55, "system/cpu_percent": everybody}
-    (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in lines))
-    out = tmp_path / "out"
-    for place in (f"x={tmp_path}/[ab]", str(out)):  # from the run folders, and from the CSV files
-        assert main([f"--runs={place}", f"--output={out}"]) == 0
-        text = capsys.readouterr().out
-        assert "1.7 (60 % undisturbed)" in text
-        rows = [line for line in text.splitlines() if line.startswith("| x_Pong")]
-        assert [row.split(" | ")[5] for row in rows] == ["60 %", "not known"]
-        assert "energy" not in text

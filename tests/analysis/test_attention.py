@@ -7,11 +7,9 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 
-from ritornello.analysis.__main__ import main as analysis
 from ritornello.analysis.attention import drawn, main
 from ritornello.analysis.films import LEGEND_HEIGHT
 from tests.analysis.agents import write_agent
-from tests.house import ROOT
 
 
 @pytest.mark.slow
@@ -29,17 +27,6 @@ def test_a_film_of_the_maps_is_written(tmp_path: Path) -> None:
     settings = json.loads((output / "settings.json").read_text())
     assert (settings["heads"], settings["cells"]) == (4, [11, 11])
     assert len(json.loads((output / "actions.json").read_text())["actions"]) == 7
-
-
-def test_models_without_maps_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "film"
-    pong = ROOT / "models" / "pong"
-    assert analysis(["attention", f"--load_model_url={pong}", f"--output={output}"]) == 2
-    said = capsys.readouterr().err
-    assert "--model=attention" in said
-    assert "saliency" in said
 
 
 def test_a_head_lights_up_what_it_looks_at() -> None:

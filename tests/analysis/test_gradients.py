@@ -3,10 +3,7 @@ from __future__ import annotations
 import csv
 import json
 
-import pytest
-
 from ritornello.analysis.gradients import main, recorded
-from ritornello.core.errors import ConfigError
 
 VALUES = {
     "gradient/torso_net.linear1/norm": 3.0,
@@ -44,8 +41,3 @@ def test_what_a_run_recorded_is_drawn_and_written(tmp_path):
     assert [row["norm"] for row in rows if row["layer"] == "policy_head"] == ["1", "2", "3"]
     assert rows[0]["update_ratio"] == ""
     assert (folder / "analysis" / "gradients.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_run_without_records_of_gradients_is_told_how_to_have_them(tmp_path):
-    with pytest.raises(ConfigError, match="--gradient_metrics=True"):
-        main([f"--load_model_url={tmp_path}"])

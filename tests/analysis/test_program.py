@@ -30,7 +30,6 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 COMMANDS = [
     "compare --runs={run}",
-    "compare --scores={table}",
     "actions --load_model_url={agent}",
     "saliency --load_model_url={pong}",
 ]

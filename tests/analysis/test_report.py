@@ -156,7 +156,7 @@ def test_nothing_outside_of_the_folder_gets_into_the_page(tmp_path: Path, name: 
     assert "secret" not in page.text
 
 
-BAD = [b"[]", b"\x00\xff\xfe", b"[" * 3000, b'{"env": 5, "resumed": 3}']
+BAD = [b"[]", b"\x00\xff\xfe", b'{"env": 5, "resumed": 3}']
 
 
 @pytest.mark.parametrize("bad", BAD, ids=range(len(BAD)))
