@@ -70,7 +70,11 @@ class TrackerSink(Sink):
         """Send a record; before the first one, announce the run."""
         if self._run is None:
             flags = parse_json(read_text(self._folder / FLAGS, FLAGS), FLAGS)
-            self._run = self._begin(os.environ.get(self.project_variable, PROJECT), flags)
+            project = os.environ.get(self.project_variable, PROJECT)
+            names = self._names()
+            known = names.get(self.package)
+            self._run, name = self._begin(project, flags, known if isinstance(known, str) else None)
+            write_json(self._folder / IDS, {**names, self.package: name})
         self._send(record)
 
     def close(self) -> None:
@@ -80,22 +84,14 @@ class TrackerSink(Sink):
             self._end(run)
 
     @abstractmethod
-    def _begin(self, project: str, flags: Mapping[str, Any]) -> Any:
-        """Announce the run; return what stands for it."""
+    def _begin(self, project: str, flags: Mapping[str, Any], known: str | None) -> tuple[Any, str]:
+        """Announce the run, which goes on as `known`; return what stands for it, and its name."""
 
     def _send(self, record: Record) -> None:
         self._run.log(_values(record), step=record.agent_steps)
 
     def _end(self, run: Any) -> None:
         run.finish()
-
-    def _known_as(self) -> str | None:
-        """Return the name under which the service knows this run; None for a new one."""
-        known = self._names().get(self.package)
-        return known if isinstance(known, str) else None
-
-    def _remember(self, name: str) -> None:
-        write_json(self._folder / IDS, {**self._names(), self.package: name})
 
     def _names(self) -> dict[str, Any]:
         """Return the names under which services know this run; {} if they cannot be read."""
@@ -111,7 +107,7 @@ class WandbSink(TrackerSink):
     package, title = "wandb", "Weights & Biases"
     project_variable = "WANDB_PROJECT"
 
-    def _begin(self, project: str, flags: Mapping[str, Any]) -> Any:
+    def _begin(self, project: str, flags: Mapping[str, Any], known: str | None) -> tuple[Any, str]:
         wandb = importlib.import_module("wandb")
         settings = wandb.Settings(
             silent=True,  # it would print into the live panel
@@ -132,7 +128,6 @@ class WandbSink(TrackerSink):
                 "there is no key for Weights & Biases: run `wandb login` before the training, or "
                 "set WANDB_MODE=offline and send the runs later with `wandb sync`"
             )
-        known = self._known_as()
         run = wandb.init(
             project=project,
             name=self._folder.resolve().name,
@@ -144,10 +139,9 @@ class WandbSink(TrackerSink):
         )
         # A resumed run counts on from its checkpoint, so the horizontal axis is a metric.
         run.define_metric("*", step_metric="agent_steps")
-        self._remember(str(run.id))
         if not offline and run.url:
             log.info("Weights & Biases: %s", run.url)
-        return run
+        return run, str(run.id)
 
     def _send(self, record: Record) -> None:
         self._run.log(_values(record))  # a step of its own would have to grow, also at a resume
@@ -159,25 +153,23 @@ class MlflowSink(TrackerSink):
     package, title = "mlflow", "MLflow"
     project_variable = "MLFLOW_EXPERIMENT_NAME"
 
-    def _begin(self, project: str, flags: Mapping[str, Any]) -> Any:
+    def _begin(self, project: str, flags: Mapping[str, Any], known: str | None) -> tuple[Any, str]:
         # The client only: MLflow's other interface notes the user, the host and the source.
         client = importlib.import_module("mlflow.tracking").MlflowClient()
         self._entities = importlib.import_module("mlflow.entities")
         self._client = client
-        known = self._known_as()
         if known is not None:
             client.update_run(known, status="RUNNING")  # raises if it is not there any more
-            return known
+            return known, known
         found = client.get_experiment_by_name(project)
         number = client.create_experiment(project) if found is None else found.experiment_id
         run = client.create_run(number, run_name=self._folder.resolve().name)
         name = str(run.info.run_id)
-        self._remember(name)
         texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in flags.items()}
         params = [self._entities.Param(key, text[:MAX_PARAM]) for key, text in texts.items()]
         for start in range(0, len(params), MAX_BATCH):
             client.log_batch(name, params=params[start : start + MAX_BATCH])
-        return name
+        return name, name
 
     def _send(self, record: Record) -> None:
         now = int(time.time() * 1000)
@@ -198,9 +190,8 @@ class TrackioSink(TrackerSink):
     package, title = "trackio", "Trackio"
     project_variable = "TRACKIO_PROJECT"
 
-    def _begin(self, project: str, flags: Mapping[str, Any]) -> Any:
+    def _begin(self, project: str, flags: Mapping[str, Any], known: str | None) -> tuple[Any, str]:
         trackio = importlib.import_module("trackio")
-        known = self._known_as()
         name = known or f"{self._folder.resolve().name}-{int(time.time())}"
         run = trackio.init(
             project=project,
@@ -211,8 +202,7 @@ class TrackioSink(TrackerSink):
             auto_log_gpu=False,
             auto_log_cpu=False,
         )
-        self._remember(name)
-        return run
+        return run, name
 
 
 TRACKERS: Mapping[str, type[TrackerSink]] = {

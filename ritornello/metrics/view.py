@@ -21,42 +21,41 @@ ECHO_WIDTH = 2  # a terminal echoes ^C behind the panel; on a line of its own it
 # Four columns of figures need so many characters, two need half of them.
 FIGURES_WIDTH = 90
 HIGHLIGHTS = {"mean return": "bold cyan", "score": "bold cyan", "restarts": "bold yellow"}
-ALWAYS, ONE_GAME, SEVERAL_GAMES, IF_KNOWN, IF_ANY = range(5)  # when a figure is shown
-# Column -> rows of label, metric (or counter of the record), form, and when it is shown.
-FIGURES: dict[str, list[tuple[str, str, Callable[[float], str], int]]] = {
+# Column -> rows of label, metric (or counter of the record), and form; shown once it is known.
+FIGURES: dict[str, list[tuple[str, str, Callable[[float], str]]]] = {
     "Throughput": [
-        ("agent steps/s", "throughput/agent_steps_per_s", short, ALWAYS),
-        ("frames/s", "throughput/frames_per_s", short, ALWAYS),
-        ("updates/s", "throughput/updates_per_s", short, ALWAYS),
-        ("updates", "updates", short, ALWAYS),
-        ("replayed/new", "replay/ratio", short, ALWAYS),
+        ("agent steps/s", "throughput/agent_steps_per_s", short),
+        ("frames/s", "throughput/frames_per_s", short),
+        ("updates/s", "throughput/updates_per_s", short),
+        ("updates", "updates", short),
+        ("replayed/new", "replay/ratio", short),
     ],
     "Returns": [
-        ("score", "episode/score_mean", short, SEVERAL_GAMES),
-        ("mean return", "episode/return_mean", short, ONE_GAME),
-        ("last games", "episode/return_raw", short, ONE_GAME),
-        ("best", "episode/return_best", short, ONE_GAME),
-        ("length", "episode/length_steps", short, ONE_GAME),
-        ("games", "episodes", short, ALWAYS),
-        ("evaluated", "evaluation/score", short, IF_KNOWN),
-        ("  at its best", "evaluation/score_best", short, IF_KNOWN),
+        ("score", "episode/score_mean", short),
+        ("mean return", "episode/return_mean", short),
+        ("last games", "episode/return_raw", short),
+        ("best", "episode/return_best", short),
+        ("length", "episode/length_steps", short),
+        ("games", "episodes", short),
+        ("evaluated", "evaluation/score", short),
+        ("  at its best", "evaluation/score_best", short),
     ],
     "Losses": [
-        ("policy", "loss/policy", short, ALWAYS),
-        ("value", "loss/value", short, ALWAYS),
-        ("entropy", "policy/entropy", short, ALWAYS),
-        ("gradient", "grad/norm_before_clip", short, ALWAYS),
-        ("learning rate", "optimiser/lr", short, ALWAYS),
+        ("policy", "loss/policy", short),
+        ("value", "loss/value", short),
+        ("entropy", "policy/entropy", short),
+        ("gradient", "grad/norm_before_clip", short),
+        ("learning rate", "optimiser/lr", short),
     ],
     "Health": [
-        ("policy lag", "lag/mean_updates", short, ALWAYS),
-        ("learner waits", "cache/wait_fraction", percent, ALWAYS),
-        ("workers wait", "ring/wait_fraction", percent, ALWAYS),
-        ("workers", "workers/alive", short, ALWAYS),
-        ("memory", "system/memory_mb", megabytes, ALWAYS),
-        ("restarts", "workers/restarts", short, IF_ANY),
-        ("processor", "system/cpu_power_w", watts, IF_KNOWN),
-        ("per M steps", "system/joules_per_million_steps", kilojoules, IF_KNOWN),
+        ("policy lag", "lag/mean_updates", short),
+        ("learner waits", "cache/wait_fraction", percent),
+        ("workers wait", "ring/wait_fraction", percent),
+        ("workers", "workers/alive", short),
+        ("memory", "system/memory_mb", megabytes),
+        ("restarts", "workers/restarts", short),
+        ("processor", "system/cpu_power_w", watts),
+        ("per M steps", "system/joules_per_million_steps", kilojoules),
     ],
 }
 
@@ -194,24 +193,16 @@ class View:
 
     def _figures(self, width: int) -> RenderableType:
         """Return the columns of FIGURES, as many beside each other as find room."""
-        counts = {"updates": self._record.updates, "episodes": self._record.episodes}
+        known = {**self._values, "updates": self._record.updates, "episodes": self._record.episodes}
         columns = []
         for title, rows in FIGURES.items():
             table = Table.grid(padding=(0, 1), expand=True)
             table.add_column(style="dim", no_wrap=True)
             table.add_column(justify="right", no_wrap=True)
             table.add_row(Text(title, "bold not dim"))
-            for label, metric, form, when in rows:
-                is_shown = {
-                    ALWAYS: True,
-                    ONE_GAME: not self._goal.games,
-                    SEVERAL_GAMES: bool(self._goal.games),
-                    IF_KNOWN: metric in self._values,
-                    IF_ANY: bool(self._values.get(metric)),
-                }
-                if is_shown[when]:
-                    text = short(counts[metric]) if metric in counts else self._get(metric, form)
-                    table.add_row(label, Text(text, HIGHLIGHTS.get(label, "")))
+            for label, metric, form in rows:
+                if metric in known:
+                    table.add_row(label, Text(form(known[metric]), HIGHLIGHTS.get(label, "")))
             columns.append(table)
         per_row = 4 if width >= FIGURES_WIDTH else 2 if width >= FIGURES_WIDTH / 2 else 1
         grid = Table.grid(padding=(0, 2), expand=True)

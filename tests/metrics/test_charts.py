@@ -43,6 +43,9 @@ def test_a_run_is_drawn_from_its_files(tmp_path):
     assert [path.name for path in drawn] == ["returns.png", "overview.png"]
     for path in drawn:
         assert path.read_bytes().startswith(b"\x89PNG")
+    (tmp_path / "ended_at_once").mkdir()
+    assert draw_run(tmp_path / "ended_at_once") == []
+    assert {metric for chart in OVERVIEW for metric in chart.metrics} <= METRICS.keys()
 
 
 def make_run_of_two_games(folder: Path, records: int) -> Path:
@@ -71,15 +74,6 @@ def test_several_games_get_a_panel_each_for_returns_and_for_popart(tmp_path):
     edges = band.get_paths()[0].vertices
     at_the_end = edges[edges[:, 0] == 300.0, 1]
     assert (at_the_end.min(), at_the_end.max()) == (2700.0 - 500.0, 2700.0 + 500.0)
-
-
-def test_a_run_that_ended_at_once_has_no_charts_and_no_error(tmp_path):
-    assert draw_run(tmp_path) == []
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_overview_asks_only_for_declared_metrics():
-    assert {metric for chart in OVERVIEW for metric in chart.metrics} <= METRICS.keys()
 
 
 def test_evaluations_are_drawn_for_each_game_and_damaged_rows_are_passed_over(

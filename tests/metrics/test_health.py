@@ -94,27 +94,6 @@ def test_a_run_whose_return_is_where_it_began_is_told_so() -> None:
     assert risen.feed(RETURN, *[-20.2] * 20, games=JUDGED_GAMES) == []
 
 
-def test_each_of_several_games_is_judged_by_its_own_start_and_count() -> None:
-    diagnosis, findings = Diagnosis(), []
-    for number, games in enumerate((60, 120, *[JUDGED_GAMES - 1] * 20, *[JUDGED_GAMES] * 20)):
-        values = {
-            "episode/return_mean_0": -20.3,  # stays
-            "episode/count_0": float(games),
-            "episode/return_mean_1": 700.0 + number,  # rises
-            "episode/count_1": float(games),
-            "episode/return_mean_2": 5.0,  # stays, but few games were played
-            "episode/count_2": float(games // 10),
-        }
-        record = Record(10**6, 0, 5000 + 100 * number, 3 * games, 0.0, values)
-        found = diagnosis.add(record)
-        assert not found or games == JUDGED_GAMES
-        findings += found
-    (finding,) = findings
-    assert finding.metric == "episode/return_mean_0"
-    assert finding.healthy == "above -20.3, its start"
-    assert "--use_popart" in finding.cause
-
-
 def test_the_causes_name_flags_that_exist() -> None:
     named = set()
     for wanted in RANGES:

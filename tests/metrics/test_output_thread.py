@@ -108,27 +108,3 @@ def test_the_log_waits_for_no_terminal_and_has_its_words_of_the_moment(thread):
     frozen.go.set()
     assert thread.flush(HANGS_S)
     assert lines == ["values [1]"]
-
-
-@pytest.mark.parametrize(("gives_up", "expected"), [(True, 0), (False, 2)])
-def test_a_log_handler_that_fails_is_left_alone_or_tried_again(thread, gives_up, expected, capsys):
-    class Fails(logging.StreamHandler):
-        written = 0
-        broken = True
-
-        def emit(self, record):
-            try:
-                if self.broken:
-                    raise BrokenPipeError
-                self.written += 1
-            except Exception:
-                self.handleError(record)
-
-    inner = Fails()
-    handler = BackgroundHandler(inner, thread, gives_up=gives_up)
-    for turn in range(3):
-        handler.handle(logging.LogRecord("x", logging.INFO, "f", 1, "hello", (), None))
-        assert thread.flush(HANGS_S)
-        inner.broken = turn > 5
-    assert inner.written == expected
-    assert capsys.readouterr().err == ""  # no "--- Logging error ---"

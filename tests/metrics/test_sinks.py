@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import importlib
-
 import pytest
 
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.files import using
 from ritornello.metrics.record import Record
-from ritornello.metrics.sinks import JsonLinesSink, Tee, TensorBoardSink, TextFilesSink
+from ritornello.metrics.sinks import JsonLinesSink, Tee, TextFilesSink
 from tests.exact.disks import ForgetfulDisk
 
 
@@ -76,26 +74,6 @@ def test_games_that_no_record_has_counted_yet_are_counted_by_the_next_session(tm
         sink.close()
         lines = (tmp_path / "Train_time.txt").read_text().splitlines()
         assert [line.split(",")[0] for line in lines] == counted
-
-
-def test_tensorboard_reads_back_what_was_written(tmp_path):
-    sink = TensorBoardSink(tmp_path)
-    sink.write(Record(1000, 4000, 7, 2, 3.0, {"loss/total": 0.25}))
-    sink.write(Record(2000, 8000, 9, 2, 6.0, {"loss/total": 0.125}))
-    sink.close()
-    loader = importlib.import_module("tensorboard.backend.event_processing.event_file_loader")
-    (path,) = tmp_path.glob("events.out.tfevents.*")
-    events = list(loader.RawEventFileLoader(str(path)).Load())
-    proto = importlib.import_module("tensorboard.compat.proto.event_pb2")
-    read = [proto.Event.FromString(event) for event in events]
-    scalars = [(e.step, {v.tag: v.simple_value for v in e.summary.value}) for e in read if e.step]
-    assert [step for step, _ in scalars] == [1000, 2000]
-    assert scalars[0][1] == {
-        "loss/total": 0.25,
-        "counters/frames": 4000,
-        "counters/updates": 7,
-        "counters/episodes": 2,
-    }
 
 
 class Listener:
