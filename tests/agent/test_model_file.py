@@ -131,26 +131,19 @@ def test_a_model_folder_is_known_by_what_lies_in_it(tmp_path):
 # --- what is refused ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "of another model"])
-def test_damaged_weights_are_an_error_with_both_checksums(tmp_path, damage):
+def test_damaged_weights_are_an_error_with_both_checksums(tmp_path):
     write(tmp_path)
     path = tmp_path / WEIGHTS
-    content = bytearray(path.read_bytes())
+    content = path.read_bytes()
     expected = hashlib.sha256(content).hexdigest()
-    if damage == "truncated":
-        del content[-1:]
-    elif damage == "flipped":
-        content[-1] ^= 1
-    elif damage == "empty":
-        content.clear()
-    else:
-        write(tmp_path / "other", seed=6)
-        content[:] = (tmp_path / "other" / WEIGHTS).read_bytes()
-    path.write_bytes(content)
-    got = hashlib.sha256(content).hexdigest()
-    pattern = f"{WEIGHTS} is damaged or of another model: expected sha256 {expected}.*got {got}"
-    with pytest.raises(CheckpointError, match=pattern):
-        load_model(tmp_path)
+    write(tmp_path / "other", seed=6)
+    of_another = (tmp_path / "other" / WEIGHTS).read_bytes()
+    flipped = content[:-1] + bytes([content[-1] ^ 1])
+    for damaged in (content[:-1], flipped, b"", of_another):
+        path.write_bytes(damaged)
+        got = hashlib.sha256(damaged).hexdigest()
+        with pytest.raises(CheckpointError, match=f"expected sha256 {expected}.*got {got}"):
+            load_model(tmp_path)
 
 
 def test_a_pickle_is_refused_unopened_even_if_the_checksum_is_right(tmp_path):
@@ -201,12 +194,11 @@ def test_hostile_weights_are_one_message_even_if_the_checksum_is_right(tmp_path,
     assert len(str(told.value)) < 1000
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_weights_that_are_not_finite_are_refused_even_if_the_checksum_is_right(tmp_path, bad):
+def test_weights_that_are_not_finite_are_refused_even_if_the_checksum_is_right(tmp_path):
     write(tmp_path)
     weights = load_model(tmp_path).state["learner"]["model"]
     name = next(name for name, tensor in weights.items() if tensor.is_floating_point())
-    weights[name].view(-1)[-1] = bad
+    weights[name].view(-1)[-1] = float("inf")
     (tmp_path / WEIGHTS).write_bytes(tensors_to_bytes(weights))
     vouch_for(tmp_path)
     with pytest.raises(CheckpointError, match=rf"{WEIGHTS}: .*{name}.* expected finite numbers"):

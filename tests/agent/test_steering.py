@@ -16,7 +16,6 @@ from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.stop_signals import Answer, StopSignals
 from ritornello.metrics.output_thread import OutputThread
-from ritornello.metrics.sinks import Tee
 from ritornello.replay.manager import ReplayManager
 from tests.agent.runs import make_blueprint
 from tests.agent.test_trainer import Noted, in_turn
@@ -82,13 +81,13 @@ class Person(threading.Thread):
             self.stop.note_passed_on(signal.SIGINT)
 
 
-def steered(folder, does, *, checkpoint=None, sink=None, stop=None, **flags):
+def steered(folder, does, *, checkpoint=None, sink=None, stop=None, experience=in_turn, **flags):
     stop, sink = stop or StopSignals(), sink or Noted()
     stop.answer = Answer.NOTE
     folder.write_run_info(["main.py"])
     blueprint = make_blueprint(**{**PLAYED, **flags})
     trainer = Trainer(
-        blueprint, folder, sink, checkpoint, stop=stop, experience=in_turn,
+        blueprint, folder, sink, checkpoint, stop=stop, experience=experience,
         status=Status(folder.path, AtOnce()),
     )  # fmt: skip
     person = Person(folder.path, does, stop)
@@ -115,8 +114,8 @@ def folder(tmp_path):
     return RunFolder.create(tmp_path, "Test-v0")
 
 
-def test_a_pause_stops_learning_and_the_clock_of_the_run(folder):
-    lengths = []
+def test_a_pause_stops_learning_and_the_clock_and_ctrl_c_ends_it_with_a_save(folder):
+    lengths, stop = [], StopSignals()
 
     def person(run):
         tell(run, "pause")
@@ -129,67 +128,22 @@ def test_a_pause_stops_learning_and_the_clock_of_the_run(folder):
         assert len(list(folder.checkpoints.glob("update_*.pt"))) <= checkpoints + 1
         lengths.append(time.monotonic() - began)
         tell(run, "continue")
-        stop_run(run)
+        tell(run, "pause")
+        stop.handle(signal.SIGINT)
 
     began = time.monotonic()
-    summary, sink = steered(folder, person)
+    summary, sink = steered(folder, person, stop=stop)
     assert summary.reason == "interrupted"
     assert lengths[0] >= PAUSE_S
     assert summary.wall_s <= time.monotonic() - began - lengths[0]
     assert sink.records[-1].wall_s == pytest.approx(summary.wall_s, abs=5.0)
+    assert load(folder.path).state["tally"]["updates"] == summary.updates
     assert not state_of(folder.path)  # nobody takes commands any more
 
 
-def test_ctrl_c_ends_a_paused_run_with_a_save(folder):
-    stop = StopSignals()
-
-    def person(run):
-        tell(run, "pause")
-        stop.handle(signal.SIGINT)
-
-    summary, _ = steered(folder, person, stop=stop)
-    assert summary.reason == "interrupted"
-    assert folder.has_checkpoint()
-
-
-def test_changed_settings_count_at_once_are_noted_and_go_on_after_a_resume(folder):
-    sink = Noted()
-
-    def person(run):
-        wait_for_updates(sink, 1)
-        tell(run, "set", {"lr_factor": 0.5, "entropy_factor": 0.0})
-        wait_for_updates(sink, 3)  # the first of them may be of updates before
-        stop_run(run)
-
-    steered(folder, person, sink=sink)
-    first, *_, last = [record.values for record in records_of_updates(sink)]
-    assert last["optimiser/lr"] == pytest.approx(first["optimiser/lr"] / 2)
-    assert first["loss/entropy"] != 0
-    assert last["loss/entropy"] == 0
-    checkpoint = load(folder.path)
-    saved = {"settings": {"lr_factor": 0.5, "entropy_factor": 0.0}}
-    assert checkpoint.state["control"] == saved
-    (session,) = folder.sessions()
-    assert [note["command"] for note in session["control"]] == ["set", "stop"]
-    assert session["control"][0]["values"] == saved["settings"]
-    assert session["control"][0]["updates"] > 0
-
-    resumed = Noted()
-
-    def stops(run):
-        wait_for_updates(resumed, 1)
-        stop_run(run)
-
-    steered(folder, stops, checkpoint=checkpoint, sink=resumed)
-    after = records_of_updates(resumed)[0].values
-    assert after["optimiser/lr"] == pytest.approx(first["optimiser/lr"] / 2)
-    assert after["loss/entropy"] == 0
-    assert [len(each["control"]) for each in folder.sessions()] == [2, 1]
-
-
-def test_another_share_of_replay_counts_and_goes_on_after_a_resume(folder):
-    shares = []
-    took = ReplayManager.sample
+def test_changed_settings_count_at_once_are_noted_and_go_on_after_a_resume(folder, monkeypatch):
+    sink, shares, took = Noted(), [], ReplayManager.sample
+    settings = {"lr_factor": 0.5, "entropy_factor": 0.0, "replay_share": 0.75}
 
     def sample(manager, *arguments):
         draws = took(manager, *arguments)
@@ -198,37 +152,49 @@ def test_another_share_of_replay_counts_and_goes_on_after_a_resume(folder):
         return draws
 
     def person(run):
-        assert tell(run, "set", {"replay_share": 0.75}) == "done: replay_share is 0.75"
-        count = len(shares)
-        wait_until(lambda: len(shares) >= count + 20)
+        wait_for_updates(sink, 1)
+        tell(run, "set", settings)
+        wait_for_updates(sink, 3)  # the first of them may be of updates before
         stop_run(run)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ReplayManager, "sample", sample)
-        steered(folder, person)
-        assert (shares[0], shares[-1]) == (Fraction(1, 2), Fraction(3, 4))
-        checkpoint = load(folder.path)
-        assert checkpoint.state["control"] == {"settings": {"replay_share": 0.75}}
-        assert checkpoint.state["replay"]["mixer"]["share"] == [3, 4]
-        shares.clear()
+    monkeypatch.setattr(ReplayManager, "sample", sample)
+    steered(folder, person, sink=sink)
+    first, *_, last = [record.values for record in records_of_updates(sink)]
+    assert last["optimiser/lr"] == pytest.approx(first["optimiser/lr"] / 2)
+    assert first["loss/entropy"] != 0
+    assert last["loss/entropy"] == 0
+    assert (shares[0], shares[-1]) == (Fraction(1, 2), Fraction(3, 4))
+    checkpoint = load(folder.path)
+    assert checkpoint.state["control"] == {"settings": settings}
+    assert checkpoint.state["replay"]["mixer"]["share"] == [3, 4]
+    (session,) = folder.sessions()
+    assert [note["command"] for note in session["control"]] == ["set", "stop"]
+    assert session["control"][0]["values"] == settings
+    assert session["control"][0]["updates"] > 0
 
-        def comes_back(run):
-            assert tell(run, "set", {"replay_share": 0.5}).startswith("done")
-            stop_run(run)
+    resumed = Noted()
+    shares.clear()
 
-        steered(folder, comes_back, checkpoint=checkpoint)
-    assert shares[:1] == [Fraction(3, 4)]
-    assert "control" not in load(folder.path).state
-    assert load(folder.path).state["replay"]["mixer"]["share"] is None
+    def comes_back(run):
+        wait_for_updates(resumed, 1)
+        assert tell(run, "set", {"replay_share": 0.5}).startswith("done")
+        stop_run(run)
+
+    steered(folder, comes_back, checkpoint=checkpoint, sink=resumed)
+    after = records_of_updates(resumed)[0].values
+    assert after["optimiser/lr"] == pytest.approx(first["optimiser/lr"] / 2)
+    assert after["loss/entropy"] == 0
+    assert shares[0] == Fraction(3, 4)
+    state = load(folder.path).state
+    assert "replay_share" not in state["control"]["settings"]
+    assert state["replay"]["mixer"]["share"] is None
+    assert [len(each["control"]) for each in folder.sessions()] == [2, 2]
 
 
 @pytest.mark.process
 @pytest.mark.slow
 def test_workers_that_wait_in_a_pause_are_not_taken_for_hung(folder):
-    stop, sink = StopSignals(), Noted()
-    stop.answer = Answer.NOTE
-    folder.write_run_info(["main.py"])
-    blueprint = make_blueprint(**{**PLAYED, "worker_timeout": 3.0})
+    sink = Noted()
 
     def person(run):
         wait_until(lambda: bool(sink.records))
@@ -239,11 +205,6 @@ def test_workers_that_wait_in_a_pause_are_not_taken_for_hung(folder):
         wait_until(lambda: len(sink.records) >= count + 2)
         stop_run(run)
 
-    doing = Person(folder.path, person, stop)
-    doing.start()
-    status = Status(folder.path, AtOnce())
-    Trainer(blueprint, folder, Tee([sink]), stop=stop, status=status).run()
-    doing.join(HANGS_S)
-    assert doing.error is None
+    steered(folder, person, sink=sink, experience=None, worker_timeout=3.0)
     assert sink.records[-1].values["workers/hung"] == 0
     assert sink.records[-1].values["workers/restarts"] == 0
