@@ -80,14 +80,6 @@ def trained(env, results):
     return run
 
 
-def test_an_environment_of_gymnasium_that_needs_a_package_says_which():
-    message = refusal("--env=phys2d/CartPole-v1")
-    assert re.search(
-        "phys2d/CartPole-v1 raised ModuleNotFoundError: No module named 'jax'", message
-    )
-    assert "install jax" in message
-
-
 @pytest.mark.parametrize(
     ("code", "error", "line"),
     [
@@ -161,20 +153,9 @@ def test_a_file_of_torchbeast_is_told_how_to_be_used(tmp_path):
     assert f"python -m ritornello.agent.torchbeast {path} models/<name>" in message
 
 
-BRIEFLY = ("--environment_max_steps=2000", "--reproducible=True")
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("ritornello.wrappers.check", "{name}:Stays-v0"),
-        ("ritornello.main", "--env={name}:Stays-v0", *BRIEFLY),
-    ],
-    ids=["check", "main"],
-)
 @pytest.mark.slow
 @pytest.mark.process
-def test_a_thread_of_an_environment_keeps_no_command_from_ending(tmp_path, command):
+def test_a_thread_of_an_environment_keeps_no_command_from_ending(tmp_path):
     (tmp_path / "stays.py").write_text(
         "import threading\nimport gymnasium\n"
         "from gymnasium.envs.classic_control import CartPoleEnv\n"
@@ -185,7 +166,10 @@ def test_a_thread_of_an_environment_keeps_no_command_from_ending(tmp_path, comma
         "gymnasium.register('Stays-v0', entry_point=Stays, max_episode_steps=50)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", *(part.format(name="stays") for part in command)],
+        [
+            *(sys.executable, "-m", "ritornello.main", "--env=stays:Stays-v0"),
+            *("--environment_max_steps=2000", "--reproducible=True"),
+        ],
         cwd=tmp_path, env={"PYTHONPATH": f"{ROOT}:{tmp_path}"}, timeout=HANGS_S,
         capture_output=True, text=True, check=False,
     )  # fmt: skip

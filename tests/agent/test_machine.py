@@ -156,35 +156,25 @@ import os
 from ritornello.agent.machine import give_way, go_to_background
 go_to_background()
 go_to_background()  # twice is as good as once
-try:
-    with open("/proc/self/autogroup") as file:
-        group = (file.read().split() or ["none"])[-1]  # empty where the session has no group
-except OSError:
-    group = "none"
+group = open("/proc/self/autogroup").read().split()[-1]
 learner = os.nice(0)
 give_way()  # as a worker does
 print(learner, os.nice(0), group, flush=True)
 os._exit(0)  # on a busy machine, tidying up would take long in the background
 """
+AUTOGROUP = Path("/proc/self/autogroup")
 
 
 @pytest.mark.process
-@pytest.mark.skipif(not hasattr(os, "nice"), reason="no niceness on this system")
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="no groups of sessions on this system")
 @pytest.mark.parametrize("own_session", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_in_the_background_a_process_gives_way_and_with_it_only_a_session_of_its_own(own_session):
-    group_file = Path("/proc/self/autogroup")
-    has_groups = group_file.exists()
-    before = group_file.read_text() if has_groups else ""
+    before = AUTOGROUP.read_text()
     result = subprocess.run(
-        [sys.executable, "-c", IN_THE_BACKGROUND],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        start_new_session=own_session,
-    )
+        [sys.executable, "-c", IN_THE_BACKGROUND], capture_output=True, text=True, check=True,
+        cwd=ROOT, start_new_session=own_session,
+    )  # fmt: skip
     learner, worker, group = result.stdout.split()
     assert (learner, worker) == ("15", "19")
-    if has_groups:
-        assert group_file.read_text() == before
-        assert (group == "19") is own_session
+    assert AUTOGROUP.read_text() == before
+    assert (group == "19") is own_session

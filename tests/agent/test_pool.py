@@ -111,18 +111,3 @@ def test_per_environment_seq_arrives_without_gap_or_repetition_unless_a_worker_d
     pool.stop(3.0)
     assert [process.is_alive() for process in processes] == [False, False]
     pool.stop(3.0)  # a second time does no harm
-
-
-@pytest.mark.slow
-def test_a_restarted_worker_plays_other_games(make_pool):
-    blueprint = make_blueprint()
-    pool = make_pool(blueprint)
-    (_, before), *_ = gather(pool, 2)
-    os.kill(pool._members[0].process.pid, signal.SIGKILL)
-    after = None
-    while pool.restarts == 0 or after is None:
-        _, after = gather(pool, 1)[0]
-        if int(blueprint.schema.unroll(after).seq[0]) != 0:
-            after = None
-    first_frames = [blueprint.schema.unroll(records).frames[:, 0] for records in (before, after)]
-    assert not np.array_equal(*first_frames)

@@ -16,47 +16,35 @@ from ritornello.agent.testing.score_table import SCORES, SCORES_PER_LIFE
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.wrappers import trusted_modules
+from tests.agent.runs import COUNTING, QUIET
 
-ONE = "tests.fakes:tests/Counting-v0"
-TWO = f"{ONE},tests.fakes:tests/Owing-v0"
 SMALL = (
-    "--seed=1", "--precision=fp32", "--r_f_steps=5", "--batch_size=4", "--worker_count=2",
+    f"--env={COUNTING}", "--reproducible=True", "--environment_max_steps=400", "--seed=1",
+    "--precision=fp32", "--r_f_steps=5", "--batch_size=4", "--worker_count=2",
     "--envs_per_worker=2", "--feature_out_layer_size=16", "--save_model_period=5",
     "--learner_thread_count=1", "--training_fill_in_factor=0.01", "--avg_buff_size=5",
-    "--basic_verbose=False", "--tensorboard=False", "--charts=False",
+    "--normalise_pixels=each", *QUIET,
 )  # fmt: skip
 TABLES = (SCORES, SCORES_PER_LIFE)
 RESUME = ("--op_mode=train_w_load", "--environment_max_steps=1000")
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Run folders by name, each trained once when it is first asked for."""
+def trained(tmp_path_factory):
+    """The folder of a reproducible run of one game."""
     results = tmp_path_factory.mktemp("runs")
-    flags = {
-        "one": (f"--env={ONE}", "--reproducible=True"),
-        "two": (f"--env={TWO}", "--reproducible=True", "--use_task_id=True"),
-        "each": (f"--env={ONE}", "--reproducible=True", "--normalise_pixels=each"),
-    }
-
-    def trained(name):
-        folder = results / name
-        if not folder.exists():
-            argv = (*SMALL, *flags[name], "--environment_max_steps=400")
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(trusted_modules, "_trusted", {"tests.fakes"})
-                patch.setattr("ritornello.agent.run.training._set_up_torch", lambda *_: None)
-                assert prepare([*argv, f"--results_dir={folder}"]).run() == 0
-        (run,) = folder.iterdir()
-        return run
-
-    return trained
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trusted_modules, "_trusted", {"tests.fakes"})
+        patch.setattr("ritornello.agent.run.training._set_up_torch", lambda *_: None)
+        assert prepare([*SMALL, f"--results_dir={results}"]).run() == 0
+    (run,) = results.iterdir()
+    return run
 
 
 @pytest.fixture
-def run(runs, tmp_path):
-    """A copy of a reproducible run of one game, to be changed as a test likes."""
-    return Path(shutil.copytree(runs("one"), tmp_path / "run"))
+def run(trained, tmp_path):
+    """A copy of it, to be changed as a test likes."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
 def resumed(folder, *flags):
@@ -77,9 +65,8 @@ def notes(folder, *flags):
     return checkpoint.notes
 
 
-@pytest.mark.parametrize("name", ["one", "two"])
-def test_a_run_is_gone_on_from_with_its_own_flags_and_nothing_is_said(runs, name):
-    assert notes(runs(name)) == ()
+def test_a_run_is_gone_on_from_with_its_own_flags_and_nothing_is_said(run):
+    assert notes(run) == ()
 
 
 def test_another_kind_of_optimiser_is_refused_unless_it_begins_afresh(run):
@@ -99,17 +86,9 @@ def test_settings_of_the_optimiser_come_from_the_flags_of_the_session(run):
         assert torch.equal(state["exp_avg_sq"], moments[number]["exp_avg_sq"])
 
 
-def test_pixels_are_seen_as_they_were(runs):
-    refused(
-        runs("each"),
-        "--normalise_pixels=rare",
-        match="--normalise_pixels=rare, but .*--normalise_pixels=each.*expected the same. Leave",
-    )
-
-
-def test_popart_cannot_be_switched(run):
-    assert load(run).state["flags"]["use_popart"] is True
-    refused(run, "--use_popart=False", match="--use_popart=False, but .*expected the same")
+@pytest.mark.parametrize("flag", ["--use_popart=False", "--normalise_pixels=rare"])
+def test_what_values_and_pixels_are_measured_in_cannot_be_switched(run, flag):
+    refused(run, flag, match=f"{flag}, but .*expected the same")
 
 
 @pytest.mark.parametrize("flag", ["--worker_count=1", "--envs_per_worker=3"])

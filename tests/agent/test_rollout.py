@@ -52,16 +52,7 @@ def collect_records(blueprint, blocks):
     return collected, episodes, steps
 
 
-def test_row_T_of_unroll_n_equals_row_0_of_unroll_n_plus_1_of_the_same_environment():
-    blocks, _, _ = collect(make_blueprint(), 6)
-    for earlier, later in itertools.pairwise(blocks):
-        for before, after in zip(earlier, later, strict=True):
-            assert int(after.seq) == int(before.seq) + 1
-            np.testing.assert_array_equal(before.frames[-1], after.frames[0])
-            assert before.first[-1] == after.first[0]
-
-
-def test_what_came_before_row_0_is_in_the_header():
+def test_an_unroll_goes_on_where_the_one_before_of_the_same_environment_ended():
     blocks, _, _ = collect(make_blueprint(), 6)
     for unroll in blocks[0]:
         assert unroll.first[0]
@@ -69,6 +60,9 @@ def test_what_came_before_row_0_is_in_the_header():
         assert unroll.state is None
     for earlier, later in itertools.pairwise(blocks):
         for before, after in zip(earlier, later, strict=True):
+            assert int(after.seq) == int(before.seq) + 1
+            np.testing.assert_array_equal(before.frames[-1], after.frames[0])
+            assert before.first[-1] == after.first[0]
             assert after.last_action == before.action[-1]
             assert after.last_reward == before.reward[-1]
 
