@@ -144,17 +144,6 @@ def test_a_malformed_plan_is_refused_by_the_key_that_is_wrong(data: object, mess
         parse_plan(data, default_name="p", where="here")
 
 
-def test_a_run_may_go_on_without_the_replay_of_another_or_with_a_saved_one() -> None:
-    for of_a, of_b in (
-        ({"save_replay": True}, ON_FROM_A),
-        ({"reproducible": True}, ON_FROM_A),
-        ({}, {**ON_FROM_A, "load_replay": False}),
-        ({}, {"load_model_url": {"run": "a"}}),  # the weights alone
-    ):
-        data = {"runs": [{"name": "a", "flags": of_a}, {"name": "b", "flags": of_b}]}
-        assert len(parse_plan(data, default_name="p", where="here").runs) == 2
-
-
 @pytest.mark.parametrize("name", sorted(shipped_plans()))
 def test_every_run_of_every_shipped_sequence_has_valid_flags(name: str) -> None:
     for run in load_plan(name).runs:
@@ -365,7 +354,11 @@ def test_the_program_runs_resumes_and_reports(
     sequence = tmp_path / "mine.yaml"
     sequence.write_text("base: {lr: 0.01}\ngrid: {env: [Ok-v0, Fail-v0]}\n")
     results = tmp_path / "out"
-    assert multi_train.main([f"--sequence={sequence}", f"--results_dir={results}"]) == 1
+    given = [f"--results_dir={results}", "--gamma=0.5", f"--sequence={sequence}"]
+    assert multi_train.main([*given, "--dry_run", "--", "--r_f_steps=7"]) == 0
+    assert "--gamma=0.5 --r_f_steps=7" in capsys.readouterr().out
+    assert not results.exists()
+    assert multi_train.main(given) == 1
     (made,) = results.iterdir()
     assert made.name.startswith("mine_")
     shown = capsys.readouterr().out
@@ -447,17 +440,6 @@ def test_groups_and_seeds_that_a_file_has_got_are_run_behind_those_that_are_done
     assert len(SequenceFolder.open(made).runs) == 4
 
 
-def test_flags_of_main_go_to_every_run_wherever_they_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["--gamma=0.5", "--sequence", "smoke", "--dry_run", "--", "--r_f_steps=7"]
-    assert multi_train.main([f"--results_dir={tmp_path / 'out'}", *arguments]) == 0
-    assert not (tmp_path / "out").exists()
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("     --")]
-    assert lines
-    assert all(line.endswith("--gamma=0.5 --r_f_steps=7") for line in lines)
-
-
 DIFFER = [
     ("grid: {lr: [0.0007]}", "--lr=0.003"),
     ("runs: [{name: a}]\ntest: {test_episode_count: 1}", "--load_model_url=models/pong"),
@@ -480,16 +462,6 @@ def test_only_a_flag_that_all_runs_have_alike_can_be_typed(
         (error,) = capsys.readouterr().err.splitlines()
         name = typed[2:].partition("=")[0]
         assert f"{file} are told from each other by their {name}: leave it out" in error
-
-
-def test_the_folder_of_a_sequence_is_ours_and_a_run_s_name_and_flags_file_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["--sequence=smoke", "--dry_run", f"--results_dir={tmp_path}"]
-    assert multi_train.main(arguments) == 0
-    for flag in ("--run_name=x", "--flags_file=x.yaml", "--xpid=x"):
-        assert multi_train.main([*arguments, flag]) == 2
-        assert "cannot be given to the runs of a sequence" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

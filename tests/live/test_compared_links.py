@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.analysis.builders import write_sequence
 from tests.live.builders import make_run, record
 from tests.live.client import Browser
 
@@ -55,17 +54,3 @@ def test_no_file_of_a_compared_run_is_read_through_a_link(
     (results / "hostile" / name).unlink()
     (results / "hostile" / name).symlink_to(private / name)
     refused(results)
-
-
-def test_a_compared_run_leads_to_no_run_elsewhere(
-    results: Path, private: Path, tmp_path: Path
-) -> None:
-    sequence = write_sequence(tmp_path / "sequence", [("a", "PongNoFrameskip-v4", 1.0)])
-    (results / "hostile" / "sequence.json").symlink_to(sequence / "sequence.json")
-    (results / "hostile" / "001_run_seed1").symlink_to(private.parent)
-    ask = {"run": ["hostile", "other"], "apart": "1"}
-    answer = Browser(results).enter().get("/api/compare", params=ask)
-    assert answer.status_code == 200
-    assert SECRET not in answer.text
-    assert str(SECRET_SCORE) not in answer.text
-    assert {row[0] for row in answer.json()["games"][0]["table"]["rows"]} == {"hostile", "other"}

@@ -48,18 +48,6 @@ def test_the_address_with_the_token_gives_a_cookie_and_leads_to_one_without(
     assert browser.get("/").status_code == 200
 
 
-@pytest.mark.parametrize("other", ['seen={"a": 1, "b": [2]}', "é=1", ""])
-@pytest.mark.parametrize("order", ["{own}; {other}", "{other};{own} ;{other}"])
-def test_cookies_of_other_programs_on_this_machine_lock_nobody_out(
-    browser: Browser, other: str, order: str
-) -> None:
-    own = f"{browser.keys.cookie_name}={browser.keys.cookie}"
-    cookie = order.format(own=own, other=other).encode()
-    assert browser.get("/api/runs", headers=[(b"cookie", cookie)]).status_code == 200  # type: ignore[arg-type]
-    wrong = order.format(own=own[:-1], other=other).encode()
-    assert browser.get("/api/runs", headers=[(b"cookie", wrong)]).status_code == 403  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("host", FOREIGN_HOSTS)
 def test_a_foreign_host_is_refused_with_every_secret(browser: Browser, host: str) -> None:
     browser.enter()

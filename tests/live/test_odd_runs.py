@@ -52,10 +52,3 @@ def test_the_list_has_the_good_run_beside_the_odd_ones(browser: Browser) -> None
     assert found.keys() == {"good", "bad\udcff_1", "nan", "halves"}
     assert found["nan"]["flags"]["lr"] is None
     assert found["good"]["flags"]["seed"] == 1
-
-
-@pytest.mark.parametrize("run", ["good", "nan", "halves"])
-def test_every_run_that_can_be_named_has_its_page(browser: Browser, run: str) -> None:
-    answer = browser.get("/api/run", params={"run": run})
-    assert answer.status_code == 200
-    assert strict(answer.text)["name"] == run

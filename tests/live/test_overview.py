@@ -6,12 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
-from ritornello.agent.run.status import identity
 from ritornello.analysis.places import ResultsFolder
-from ritornello.core.process_death import start_of
 from ritornello.live.overview import SPARK_POINTS, Overview
 from tests.live.builders import hold, make_run, record, write_status
 
@@ -71,16 +68,3 @@ def test_a_process_that_is_gone_is_not_believed_to_train(tmp_path: Path) -> None
     lock["host"] = "elsewhere"  # where nothing can be asked
     (folder / "lock").write_text(json.dumps(lock))
     assert only(tmp_path)["state"] == "training"
-
-
-@pytest.mark.skipif(start_of(os.getpid()) is None, reason="this system tells no such start")
-def test_a_clock_that_is_set_stops_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system counts the start of a process from its own start, whose time moves with it."""
-    folder = make_run(tmp_path, "run")
-    hold(folder)
-    write_status(folder, **identity(), state="training")
-    began_s = psutil.Process().create_time()
-    monkeypatch.setattr(psutil.Process, "create_time", lambda process: began_s + 3600.0)
-    assert only(tmp_path)["state"] == "training"
-    write_status(folder, **{**identity(), "pid_start": "another"}, state="training")
-    assert only(tmp_path)["state"] == "stopped", "as without it"

@@ -9,9 +9,8 @@ from ritornello.analysis.places import NotThereError, ResultsFolder
 from tests.live.builders import make_run
 
 HOSTILE = (
-    "", ".", "..", "../outside", "run/..", "run/../run", "/etc", "//run", "run//x", "run\0", "\0",
-    "./run", "run/", "link", "link/run", "no_such_run", "x" * 5000, "run/films/../../run", "~",
-    "run\n", "%2e%2e", "..\\outside", "notes",
+    "", "..", "../outside", "run/../run", "/etc", "run\0", "./run", "link", "link/run",
+    "no_such_run", "x" * 5000, "%2e%2e", "notes",
 )  # fmt: skip
 
 

@@ -53,7 +53,6 @@ HOSTILE: list[dict[str, Any]] = [
     *(run(name=name) for name in ("../escaped", "/tmp/escaped", "", "001_a_seed1\n")),
     *({"arguments": [argument]} for argument in ("--results_dir=/tmp", "--trust_env_module=True")),
     *({"arguments": [argument]} for argument in ("--load_model_url=/etc", "--env=evil:Pong-v0")),
-    with_flags(results_dir="/tmp"),
     with_flags(trust_env_module=True),
     with_flags(load_model_url="001_a_seed1/../../../victim"),
     with_flags(load_model_url={"run": "nobody"}),
@@ -63,8 +62,6 @@ HOSTILE: list[dict[str, Any]] = [
     {"runs": [RUN, RUN]},
     run(command=["rm", "-rf", "/"]),
     run(status="[/]"),
-    run(seed="1"),
-    {"format_version": 2},
 ]
 
 
@@ -96,7 +93,7 @@ def test_a_sequence_is_run_once_what_it_asks_for_was_typed(
     assert len(started.read_text().splitlines()) == 1
 
 
-@pytest.mark.parametrize("place", ["001_a_seed1", "001_a_seed1/Ok-v0", "001_a_seed1/output.log"])
+@pytest.mark.parametrize("place", ["001_a_seed1", "001_a_seed1/output.log"])
 def test_a_link_that_leads_out_of_the_folder_is_refused(
     tmp_path: Path, started: Path, place: str
 ) -> None:
@@ -108,14 +105,6 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(
     assert multi_train.main([f"--resume={folder}"]) == 2
     assert not started.exists()
     assert not list((tmp_path / "victim").iterdir())
-
-
-@pytest.mark.parametrize("name", ["../../escaped", "\u202eevil"])
-def test_names_of_a_plan_become_plain_names_of_folders(tmp_path: Path, name: str) -> None:
-    data = {"name": name, "runs": [{"name": name}]}
-    folder = SequenceFolder.create(tmp_path, parse_plan(data, default_name="p", where="p"), [])
-    assert folder.path.parent == tmp_path
-    assert SequenceFolder.open(folder.path).runs == folder.runs
 
 
 @pytest.mark.parametrize("typed", ["--op_mode=test", "--no_such=1"])
@@ -134,20 +123,6 @@ BEGUN = {"name": "mine", "runs": [{"name": "a", "flags": {"lr": 0.01}}, {"name":
 
 def plan_of(data: dict[str, Any]) -> Plan:
     return parse_plan(data, default_name="p", where="mine.yaml")
-
-
-def test_what_the_file_has_besides_is_added_in_its_order(tmp_path: Path) -> None:
-    folder = SequenceFolder.create(tmp_path, plan_of(BEGUN), [])
-    more = {**BEGUN, "seeds": [1, 2], "runs": [{"name": "new"}, *BEGUN["runs"]]}
-    for _ in range(2):
-        folder.grow(plan_of(more), "mine.yaml")
-    folder.save()
-    assert SequenceFolder.open(folder.path).runs == folder.runs
-    added = [(run.name, run.status) for run in folder.runs[2:]]
-    assert added == [
-        (f"{n:03d}_{name}", "waiting")
-        for n, name in enumerate(("new_seed1", "new_seed2", "a_seed2", "b_seed2"), start=3)
-    ]
 
 
 @pytest.mark.parametrize(

@@ -88,15 +88,6 @@ def test_a_training_that_ends_by_itself_while_it_is_stopped_is_done(
     assert run_stopped(begin(tmp_path, code, says, steps)) == status
 
 
-def test_a_record_of_the_last_step_without_its_checkpoint_is_not_the_end(tmp_path: Path) -> None:
-    folder = begin(tmp_path, 1, waits=False)
-    run_sequence(folder, Interrupts())
-    assert folder.has_ended(folder.runs[0])
-    (checkpoint,) = folder.path.glob("*/*/checkpoints/*.pt")
-    checkpoint.rename(checkpoint.with_name("update_000000020.pt"))
-    assert not folder.has_ended(folder.runs[0])
-
-
 def test_a_resume_starts_nothing_for_a_training_that_had_ended(tmp_path: Path) -> None:
     """As after a kill between the end of the run and the update of the sequence's state."""
     folder = begin(tmp_path, 0, "steps", waits=False)

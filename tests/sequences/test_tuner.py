@@ -78,10 +78,8 @@ def starts(folder: SequenceFolder, run: int = 0) -> list[str]:
     ("changes", "message"),
     [
         ({"serch": {}}, "did you mean search"),
-        ({"search": {"lr": {"from": 0, "to": 1, "log": True}}}, r"search\.lr"),
         ({"search": {"env": {"choose": ["a"]}}}, "base or in search"),
         ({"base": {}}, "expected steps"),
-        ({"trials": True}, "trials"),
     ],
 )
 def test_what_makes_no_sense_is_told_with_its_key(
