@@ -227,9 +227,6 @@ class ReplayManager:
 
         Args:
           share: of all buffers that are no queue together, between 0 and 1.
-
-        Raises:
-          ConfigError: if the run has no queue, or nothing but queues, or a side would be empty.
         """
         with self._lock:
             self._mixer.quotas.set_replay_share(share)

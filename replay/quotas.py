@@ -7,7 +7,6 @@ from fractions import Fraction
 from math import lcm
 from typing import Any
 
-from ritornello.core.errors import ConfigError
 from ritornello.core.saved_state import expect, item, items, within
 
 FINEST = 10**18  # largest common denominator of shares, with which claims stay below 2^80
@@ -22,16 +21,9 @@ def with_replay_share(
       ratios: share of each buffer in a batch; the sum is 1.
       consumes: which buffers are queues; at least one is, and at least one is not.
       share: of all buffers together that are no queue, between 0 and 1.
-
-    Raises:
-      ConfigError: if one of the sides would be empty.
     """
     own = replay_share(ratios, consumes)
-    if own is None or not 0 < share < 1:
-        raise ConfigError(
-            f"the share of replay is {float(share):g}, expected more than 0 and less than 1 in a "
-            "run that has a queue and another buffer."
-        )
+    assert own is not None, "only asked where a share can be changed"
     return [
         ratio * ((1 - share) / (1 - own) if is_queue else share / own)
         for ratio, is_queue in zip(ratios, consumes, strict=True)
@@ -106,10 +98,9 @@ class Quotas:
         return counts
 
     def set_replay_share(self, share: Fraction) -> None:
-        """Give replay another share of each batch that is not begun yet.
+        """Give replay another share, between 0 and 1, of each batch that is not begun yet.
 
-        Raises:
-          ConfigError: if the run has no queue, or nothing but queues, or a side would be empty.
+        Only of a run that has an `own_share`.
         """
         if share == (self._share or self.own_share):
             return  # what is carried from batch to batch stays as well

@@ -15,18 +15,8 @@ def played_games(task_shares: Sequence[float]) -> list[int]:
     """Return the numbers of the games that are played: those whose share is not 0.
 
     An agent may know a game that it does not play now, to be tested in it later.
-
-    Raises:
-      ConfigError: if a share is negative or not finite, or none is positive.
     """
-    games = [game for game, share in enumerate(task_shares) if share != 0]
-    if not games or not all(0 <= share < float("inf") for share in task_shares):
-        raise ConfigError(
-            f"shares of the games are {list(task_shares)}, expected a number for each game, at "
-            "least one of them positive and none negative, such as 2 and 1 (0: the agent knows the "
-            "game and does not play it)."
-        )
-    return games
+    return [game for game, share in enumerate(task_shares) if share != 0]
 
 
 def split_by_task(
@@ -51,8 +41,7 @@ def split_by_task(
       game, `configs` as they are.
 
     Raises:
-      ConfigError: if `played_games` refuses the shares, or a buffer has not room for one unroll of
-        each game.
+      ConfigError: if a buffer has not room for one unroll of each game.
     """
     games = played_games(task_shares)
     count = len(games)

@@ -17,7 +17,7 @@ from ritornello.agent.cluster.gateway import FINAL, GatewayConfig, gateway_main
 from ritornello.agent.pools.places import WorkerPlace
 from ritornello.agent.pools.pool import ProcessPool
 from ritornello.agent.pools.worker_pool import UnrollBlock
-from ritornello.core.errors import ConfigError, WorkerDied
+from ritornello.core.errors import WorkerDied
 from ritornello.core.warden import Warden
 from ritornello.transport.channel import ToLearner, WorkerEnd
 from ritornello.transport.mailbox import Mailbox
@@ -85,14 +85,9 @@ class GatewayPool:
         """Allocate the shared memory; no process is started before `start`.
 
         Args:
-          config: settings of the gateway.
+          config: settings of the gateway; all workers have the same number of environments.
           board: where the newest weights are.
-
-        Raises:
-          ConfigError: if the workers do not all have the same number of environments.
         """
-        if len({worker.num_envs for worker in config.workers}) != 1:
-            raise ConfigError("workers of a cluster need the same number of environments each.")
         self._worker_count = len(config.workers)
         self._schema = config.schema()
         self._pool = ProcessPool(

@@ -21,7 +21,7 @@ from ritornello.agent.models.vectors import NormalisedVectors
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown
 from ritornello.core.spec import EnvSpec, ObservationPart
-from ritornello.flags.parts import AUTO, NETWORKS, checked_model
+from ritornello.flags.parts import AUTO, NETWORKS
 from ritornello.wrappers.user_code import describe
 
 SMALLEST_FOR_SHALLOW = 20  # pixels: the two convolutions of impala_shallow fit into no less
@@ -39,8 +39,6 @@ class ModelConfig:
     layer_norm: str = "none"  # none | features | all layers of a convolutional network
     normalise_vectors: bool = False  # by their running mean and deviation
     popart_step_size: float = 3e-3  # beta, share of the statistics replaced per update
-    popart_sigma_min: float = 1e-4
-    popart_sigma_max: float = 1e6
     use_lstm: bool = False  # attention always has one of its own
     lstm_size: int = 256  # H
     lstm_layers: int = 1
@@ -50,24 +48,9 @@ class ModelConfig:
     use_task_id: bool = False  # the number of the game, one-hot, is an input
 
     def __post_init__(self) -> None:
-        """Raise ConfigError on values out of range."""
-        checked_model(self.name)
-        if self.feature_count < 0:
-            raise ConfigError(f"feature_count is {self.feature_count}, expected 0 or more.")
-        for name in ("lstm_size", "lstm_layers"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected 1 or more.")
-        if self.name == "attention":
-            self._check_attention()
-        if not 0 < self.popart_step_size <= 1:
-            raise ConfigError(f"popart_step_size is {self.popart_step_size}, expected in (0, 1].")
-        if not 0 < self.popart_sigma_min < self.popart_sigma_max:
-            raise ConfigError(
-                f"popart_sigma_min is {self.popart_sigma_min} and popart_sigma_max is "
-                f"{self.popart_sigma_max}, expected 0 < min < max."
-            )
-
-    def _check_attention(self) -> None:
+        """Raise ConfigError on what model attention cannot be; flags have bounds of their own."""
+        if self.name != "attention":
+            return
         from ritornello.agent.models.attention import KEY_CHANNELS
 
         if 0 < self.feature_count <= KEY_CHANNELS:
@@ -125,8 +108,6 @@ def make_model(
         env_spec.task_count,
         enabled=popart,
         step_size=config.popart_step_size,
-        sigma_min=config.popart_sigma_min,
-        sigma_max=config.popart_sigma_max,
     )
     of_pixels = config.normalise_pixels if env_spec.frame_dtype == "uint8" else False
     games = env_spec.task_count if of_pixels and env_spec.task_count > 1 else 0

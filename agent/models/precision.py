@@ -5,10 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ritornello.flags.values import Precision, values_of
-
-PRECISIONS = values_of(Precision)
-
 
 def compute_dtype(parameter: Tensor) -> torch.dtype:
     """Return the dtype this layer will run in: autocast's if it is on, else the parameter's."""

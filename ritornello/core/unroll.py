@@ -99,8 +99,6 @@ class UnrollSchema:
           feature_count: F, number of features per row; 0 if unrolls carry none.
           state_count: number of values in the model's memory; 0 if it has none.
         """
-        if unroll_length < 1:
-            raise ShapeError(f"unroll_length is {unroll_length}, expected at least 1.")
         self.env_spec = env_spec
         self.unroll_length = unroll_length
         self.feature_count = feature_count

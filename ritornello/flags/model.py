@@ -11,9 +11,9 @@ from ritornello.flags.kinds import (
     BoolOrAuto,
     Count,
     CountOrAuto,
-    Fraction01,
     ModelName,
     PixelKind,
+    Share,
 )
 from ritornello.flags.parts import AUTO, NETWORKS
 from ritornello.flags.values import LayerNorm
@@ -69,7 +69,7 @@ class ModelFlags(FlagGroup, effect="learning"):
         True,
         "PopArt: normalise value targets adaptively, without a change to the values that the network predicts",
     )
-    popart_beta: Fraction01 = flag(
+    popart_beta: Share = flag(
         3e-3,
         "step size of the PopArt statistics, per update; with several games, per update with data of the game",
     )

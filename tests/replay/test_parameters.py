@@ -126,12 +126,6 @@ def test_capacities_and_ratios_are_divided_without_rest(shares, spare):
         assert part.capacity == 1 or -1 - starved < part.capacity - exact < 1.001
 
 
-@pytest.mark.parametrize("shares", [(), (0, 0), (1, -1), (1, float("nan"))])
-def test_shares_of_which_none_is_positive_or_one_is_no_weight_are_refused(shares):
-    with pytest.raises(ConfigError, match="at least one of them positive and none negative"):
-        split_by_task(parse_replay_parameters([queue(4)]), shares)
-
-
 def test_the_fill_threshold_is_exact():
     (buffer,) = make_buffers(parse_replay_parameters([standard(35)]), 0.2)
     assert buffer.min_size == 7  # 0.2 * 35 is 7.000000000000001 in floating point

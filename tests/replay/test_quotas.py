@@ -1,10 +1,8 @@
 from fractions import Fraction
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ritornello.core.errors import ConfigError
 from ritornello.replay.quotas import Quotas, replay_share, with_replay_share
 
 
@@ -39,12 +37,6 @@ def test_another_share_of_replay_keeps_the_proportions_of_each_side(queues, othe
         assert [ratio / sum(side) for ratio in side] == ratios_of(parts)
     back = with_replay_share(changed, consumes, replay_share(ratios, consumes))
     assert back == ratios
-
-
-@pytest.mark.parametrize("share", [Fraction(0), Fraction(1), Fraction(-1, 2), Fraction(3, 2)])
-def test_no_side_is_left_without_a_share(share):
-    with pytest.raises(ConfigError, match="more than 0 and less than 1"):
-        with_replay_share(ratios_of([1, 1]), [True, False], share)
 
 
 def test_shares_without_a_common_denominator_are_kept_in_numbers_of_bounded_length():

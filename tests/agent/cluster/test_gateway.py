@@ -13,7 +13,7 @@ import pytest
 from ritornello.agent.acting.worker import WorkerBody
 from ritornello.agent.cluster.dispatcher import ClusterLost
 from ritornello.agent.cluster.gateway_pool import GatewayPool
-from ritornello.core.errors import ConfigError, WorkerDied
+from ritornello.core.errors import WorkerDied
 from ritornello.metrics.record import check_declared
 from tests.agent.cluster.fake_cluster import (
     ENVS,
@@ -169,9 +169,3 @@ def test_the_start_of_a_worker_decides_what_it_plays_and_the_first_changes_nothi
 
     assert path() == ("worker", 0, "life", 0)
     assert path(launch=(1, 0)) == ("worker", 0, "life", 0, "launch", 1, 0)
-
-
-def test_workers_of_different_sizes_are_refused():
-    workers = (PlayerConfig(0), PlayerConfig(1, num_envs=3))
-    with pytest.raises(ConfigError, match="same number of environments"):
-        GatewayPool(replace(config(), workers=workers), board())
