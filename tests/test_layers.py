@@ -57,13 +57,3 @@ def test_ray_is_imported_in_one_file_and_only_when_it_is_used() -> None:
     tree = ast.parse((ROOT / "agent/cluster/ray_cluster.py").read_text(encoding="utf-8"))
     at_once = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     assert not any("ray" in (alias.name for alias in node.names) for node in at_once)
-
-
-def test_one_file_knows_how_learners_are_connected() -> None:
-    importers = {
-        name_of(path)
-        for path in PRODUCT
-        for _, module in imported_modules(path)
-        if module.startswith("torch.distributed")
-    }
-    assert importers == {"agent/learners/group.py"}

@@ -26,13 +26,6 @@ def one_file():
     del sys.modules["one_file"]
 
 
-def test_it_is_short_and_stands_alone():
-    text = FILE.read_text("utf-8")
-    assert len(text.splitlines()) <= 350
-    assert "import ritornello" not in text
-    assert "from ritornello" not in text
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_its_loss_on_a_batch_is_that_of_the_platform(one_file, seed):
     model, batch = make_small_model(), make_batch(seed=seed)

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import psutil
@@ -19,7 +18,7 @@ import pytest
 from ritornello.core import process_death
 from ritornello.core.process_death import Family, environment_for_child, is_same_process, start_of
 from ritornello.core.warden import Warden
-from tests.deadlines import HANGS_S
+from tests.deadlines import HANGS_S, wait_until
 
 pytestmark = [
     pytest.mark.process,
@@ -63,13 +62,6 @@ def lives(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + HANGS_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @contextlib.contextmanager
@@ -279,12 +271,6 @@ def test_a_process_is_told_from_a_later_one_of_its_number(monkeypatch):
         assert not is_same_process(nobody, None)
     monkeypatch.setattr(process_death, "start_of", lambda pid: None)  # as on another system
     assert not is_same_process(own, said, began_s - 60.0)
-
-
-def test_a_process_that_has_ended_is_not_there_although_nobody_has_asked_how():
-    with start("") as ended:
-        wait_until(lambda: not lives(ended.pid))
-        assert not is_same_process(ended.pid, start_of(ended.pid))
 
 
 def test_a_program_that_was_started_otherwise_does_not_follow(monkeypatch):

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from ritornello.core.stop_signals import Answer, StopSignals, handled_by, leave_at_once
-from tests.integration.commands import HANGS_S, ROOT
+from tests.deadlines import HANGS_S, wait_until
+from tests.house import ROOT
 
 
 def test_the_first_signal_is_only_noted_where_somebody_looks():
@@ -125,6 +126,13 @@ def test_a_child_that_is_gone_keeps_nobody_from_being_killed(monkeypatch):
     assert said == ["interrupted again"]
 
 
+def started(source, stderr=subprocess.PIPE):
+    return subprocess.run(
+        [sys.executable, "-c", source], cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True,
+        timeout=HANGS_S, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
 LEAVES = """
 import os, sys, signal
 signal.pthread_sigmask(signal.SIG_BLOCK, [{number}])
@@ -141,11 +149,7 @@ print("not reached", flush=True)
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_while_the_program_starts_waits_for_the_handler_and_leaves(number):
-    done = subprocess.run(
-        [sys.executable, "-c", LEAVES.format(number=int(number))],
-        cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    done = started(LEAVES.format(number=int(number)))
     why = "interrupted before anything was begun\n"
     assert (done.returncode, done.stdout, done.stderr) == (130, "still here\n", why)
 
@@ -162,11 +166,7 @@ def test_a_stderr_that_takes_nothing_keeps_no_signal_from_leaving(end):
     os.set_blocking(writer, True)
     if end == "closed":
         os.close(reader)
-    done = subprocess.run(
-        [sys.executable, "-c", LEAVES.format(number=int(signal.SIGINT))],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=writer, text=True, timeout=HANGS_S, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    done = started(LEAVES.format(number=int(signal.SIGINT)), stderr=writer)
     os.close(writer)
     if end == "full":
         os.close(reader)
@@ -193,11 +193,7 @@ sys.exit(7)
 
 @pytest.mark.process
 def test_no_signal_changes_how_a_finished_process_ends():
-    done = subprocess.run(
-        [sys.executable, "-c", ENDS],
-        cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    done = started(ENDS)
     assert done.returncode == 7
 
 
@@ -231,20 +227,9 @@ libc.pthread_mutex_lock(mutex)  # waits for itself, and no signal gets it out of
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the size of a mutex is Linux's")
 def test_a_main_thread_that_hangs_in_c_keeps_nobody_from_leaving(number, answer, times):
     source = DEAF.format(number=int(number), answer=answer, times=times)
-    done = subprocess.run(
-        [sys.executable, "-c", source],
-        cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    done = started(source)
     assert done.returncode == 130, done.stderr
     assert "does not come back" in done.stderr
-
-
-def wait_for(left):
-    deadline = time.monotonic() + HANGS_S
-    while not left:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_signals_that_come_as_one_are_one_wish(monkeypatch):
@@ -262,7 +247,7 @@ def test_signals_that_come_as_one_are_one_wish(monkeypatch):
             time.sleep(0.6)
             assert left == []
             os.write(bell, bytes([signal.SIGTERM]))  # and this one nobody answers
-            wait_for(left)
+            wait_until(lambda: left)
     finally:
         stop.restore()
 
@@ -271,21 +256,17 @@ def test_signals_that_come_as_one_are_one_wish(monkeypatch):
 def test_a_signal_that_an_environment_uses_ends_nothing(monkeypatch):
     """Whatever has a handler in Python rings the bell that stop signals ring."""
     monkeypatch.setattr("ritornello.core.stop_signals.DEAF_S", 0.1)
-    left = []
+    left, rung = [], []
     monkeypatch.setattr("ritornello.core.stop_signals.leave_at_once", left.append)
-    number = signal.SIGALRM
-    rung = []
-    previous = signal.signal(number, lambda *_: rung.append(number))
+    previous = signal.signal(signal.SIGALRM, lambda *_: rung.append(True))
     stop = StopSignals()
     stop.install()
     try:
-        for _ in range(3):
-            signal.raise_signal(number)
-            time.sleep(0.3)
-        assert rung == [number] * 3
-        assert left == []
-        os.write(stop._bell, bytes([number, signal.SIGTERM]))  # and this one nobody answers
-        wait_for(left)
+        signal.raise_signal(signal.SIGALRM)
+        time.sleep(0.3)
+        assert (rung, left) == ([True], [])
+        os.write(stop._bell, bytes([signal.SIGALRM, signal.SIGTERM]))  # and this nobody answers
+        wait_until(lambda: left)
     finally:
         stop.restore()
-        signal.signal(number, previous)
+        signal.signal(signal.SIGALRM, previous)

@@ -3,9 +3,7 @@
 import contextlib
 import json
 import re
-import sys
 import time
-import tracemalloc
 
 import gymnasium
 import numpy as np
@@ -371,28 +369,6 @@ def test_an_environment_that_does_not_come_back_is_spoken_of(monkeypatch):
     assert any("reset:" in line for line in asked)
 
 
-class Broad(Silent):
-    """A large one that takes the standard output away."""
-
-    observation_space = Box(-1, 1, (200_000,), np.float32)
-
-    def shown(self):
-        sys.stdout = None
-        return np.full(200_000, self.np_random.uniform(-1, 1), np.float32)
-
-
-def test_a_large_environment_is_looked_at_in_little_memory(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "stdout", sys.stdout)
-    monkeypatch.setattr(checker, "STEPS", checker.TWIN_STEPS)
-    tracemalloc.start()
-    with env_of(Broad) as env_id:
-        assert main([env_id]) == 0
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert "seed: the same seed and actions give the same game" in capsys.readouterr().out
-    assert most < 50e6  # not an observation of each step
-
-
 def test_a_slow_environment_plays_fewer_steps(monkeypatch):
     class Slow(Silent):
         steps = 0
@@ -405,9 +381,3 @@ def test_a_slow_environment_plays_fewer_steps(monkeypatch):
     monkeypatch.setattr(checker, "PLAY_S", 0.2)
     assert not said_of(Slow).wrongs
     assert 1 < Slow.steps < 30
-
-
-def test_the_command_that_is_recommended_has_the_arguments(capsys):
-    assert main([LIGHT, f"--env_kwargs={SMALL}"]) == 0
-    command = capsys.readouterr().out.splitlines()[-1]
-    assert command == f"  {main_command()} --env={LIGHT} --env_kwargs='{SMALL}'"

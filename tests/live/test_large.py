@@ -16,11 +16,9 @@ import psutil
 import pytest
 
 from ritornello.analysis.places import ResultsFolder
-from ritornello.live import journal
-from ritornello.live.journal import Journals
 from ritornello.live.overview import SAMPLE_BYTES, SPARK_POINTS, Overview
 from ritornello.metrics.run_files import TAIL_BYTES
-from tests.live.builders import NAMES, make_run, record, write_records
+from tests.live.builders import NAMES, make_run, record
 
 RUNS = 300
 DAY = 24 * 3600 // 5  # records of a run of a day, one every five seconds
@@ -95,22 +93,3 @@ def test_of_300_long_runs_only_the_edges_are_read(
     (changed,) = [run for run in overview.runs() if run["name"] == "run007"]
     assert changed["flags"]["seed"] == 99
     assert {run for run, _ in opened} == {"group0/run007"}
-
-
-@only_linux
-def test_a_run_of_a_day_is_thinned_and_then_only_what_is_new_is_read(
-    tmp_path: Path, day: Path
-) -> None:
-    folder = make_run(tmp_path, "run", 1)
-    (folder / "metrics.jsonl").write_bytes(day.read_bytes())
-    whole = Journals(ResultsFolder(tmp_path)).of("run")
-    rows = whole.rows(NAMES)
-    assert len(rows["steps"]) <= journal.MAX_POINTS
-    assert (rows["total"], rows["steps"][-1]) == (DAY, 100 * DAY)
-    assert max(rows["columns"][NAMES[0]]) == PEAK
-    assert len(json.dumps(rows)) < 200_000, "bytes for the browser"
-
-    write_records(folder, [record(DAY + 1)], append=True)
-    assert bytes_read(whole.read) < 3 * SAMPLE_BYTES
-    new = whole.rows(NAMES, after=DAY, generation=rows["generation"])
-    assert new["steps"] == [100 * (DAY + 1)]

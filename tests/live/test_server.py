@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from ritornello.live.guard import POST_HEADER
-from ritornello.metrics.run_files import read_records
 from tests.live.builders import hold, make_run, record, write_records, write_status
 from tests.live.client import Browser
 from tests.live.test_places import HOSTILE
@@ -35,23 +34,6 @@ def results(tmp_path: Path) -> Path:
 @pytest.fixture
 def browser(results: Path) -> Browser:
     return Browser(results).enter()
-
-
-def test_the_rows_of_a_run_come_whole_and_then_only_what_is_new(
-    browser: Browser, results: Path
-) -> None:
-    ask = {"run": "run", "names": "loss/policy,loss/value,no/such"}
-    first = browser.get("/api/rows", params=ask).json()
-    expected = read_records(results / "run")
-    assert first["steps"] == [each.agent_steps for each in expected]
-    assert first["columns"]["loss/value"] == pytest.approx(
-        [r.values["loss/value"] for r in expected], rel=1e-5
-    )
-    write_records(results / "run", [record(31)], append=True)
-    ask |= {"after": first["total"], "generation": first["generation"]}
-    assert browser.get("/api/rows", params=ask).json()["steps"] == [3100]
-    for odd in ("-1", "x", "9" * 50, "٣", "1e3", ""):
-        assert len(browser.get("/api/rows", params={**ask, "after": odd}).json()["steps"]) == 31
 
 
 @pytest.mark.parametrize("route", ["run", "rows", "file"])

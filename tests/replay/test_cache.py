@@ -1,20 +1,11 @@
 import itertools
 import threading
-import time
 
 import pytest
 
 from ritornello.core.errors import Closed
 from ritornello.replay.cache import BatchCache, next_depth
-from tests.deadlines import HANGS_S
-
-
-def wait_until(condition):
-    """Poll with a deadline."""
-    deadline = time.monotonic() + HANGS_S
-    while not condition():
-        assert time.monotonic() < deadline, "never came true"
-        time.sleep(0.001)
+from tests.deadlines import HANGS_S, wait_until
 
 
 @pytest.fixture
@@ -87,24 +78,6 @@ def test_after_close_there_are_no_threads_and_get_raises_closed(build, depth):
     assert threading.active_count() == before
     with pytest.raises(Closed):
         cache.get(0)
-
-
-def test_close_wakes_a_waiting_get(build):
-    release = threading.Event()
-    cache = build(lambda: release.wait(0.001) or None, 1)
-    outcome = []
-
-    def get():
-        try:
-            cache.get(HANGS_S)
-        except Closed:
-            outcome.append("closed")
-
-    thread = threading.Thread(target=get)
-    thread.start()
-    cache.close()
-    thread.join(HANGS_S)
-    assert outcome == ["closed"]
 
 
 def test_the_depth_can_be_changed_while_running(build):

@@ -130,19 +130,6 @@ def test_elite_draws_what_the_model_still_sees_as_it_was():
     assert sample_seqs(manager, context(evaluate=Model(12))) == [0, 1, 12, 11]
 
 
-def test_all_candidates_of_all_buffers_are_evaluated_in_one_call_each_once():
-    model = Model()
-    manager = make_manager(
-        [queue(40, 0.5), elite(40, 0.25), elite(40, 0.25, insert_strategy="elite_insertion")], 16
-    )
-    insert(manager, *range(20))
-    assert manager.needs_evaluation
-    sample_seqs(manager, context(evaluate=model))
-    ((seqs, rows),) = model.calls
-    assert sorted(seqs) == list(range(20))
-    assert rows == [0, 1, 2, 3]
-
-
 def test_a_score_stride_scores_fewer_rows_and_always_the_last():
     model = Model()
     manager = make_manager([queue(40, 0.5), elite(40, 0.5, score_stride=3)], 4)
@@ -196,22 +183,6 @@ def test_elite_insertion_drops_what_the_model_sees_differently_now():
 
 
 # --- figures, closing, checkpoints --------------------------------------------------------------
-
-
-def test_stats_name_every_buffer_and_leave_out_what_has_no_value():
-    manager = make_manager([queue(4, 0.5), standard(10, 0.5)], 4)
-    assert "replay/draws_per_unroll" not in manager.stats()
-    assert "replay/standard/mean_age_updates" not in manager.stats()
-    insert(manager, 0, 1, 2, 3)
-    manager.sample(context(update=11), 0)
-    stats = manager.stats()
-    assert stats["replay/draws_per_unroll"] == 1
-    assert stats["replay/ratio"] == 1
-    assert stats["replay/queue/fill"] == 0.5
-    assert stats["replay/standard/fill"] == 0.4
-    assert stats["replay/standard/mean_age_updates"] == 11 - 1.5
-    assert stats["replay/standard/draws"] == 2
-    assert stats["replay/queue/draws"] == 2
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])

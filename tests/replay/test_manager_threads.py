@@ -80,24 +80,6 @@ def test_no_unroll_is_lost_or_given_twice_between_ingest_and_several_cache_threa
         check_valid(buffer)
 
 
-def test_a_waiting_insert_goes_on_as_soon_as_sample_makes_room():
-    manager = make_manager([queue(1)], 2)
-    done = []
-    manager.insert(make_record(0), 0, 0)
-
-    def insert():
-        done.append(manager.insert(make_record(1), 0, timeout_s=HANGS_S))
-
-    def sample():
-        done.append(manager.sample(context(), timeout_s=HANGS_S))
-
-    started = time.monotonic()
-    run_all(insert, sample)
-    assert True in done
-    assert [seq_of(draw.record) for d in done if d is not True for draw in d] == [0, 1]
-    assert time.monotonic() - started < HANGS_S / 2
-
-
 def test_scoring_does_not_hold_up_inserts():
     manager = make_manager([queue(40, 0.5), elite(40, 0.5)], 4)
     for seq in range(20):

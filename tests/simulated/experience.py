@@ -49,7 +49,7 @@ class Stepped(Experience):
     def _take(self):
         if self._failure is not None:
             raise self._failure
-        batch = (self._ready or [None])[0] if self._depth else self._make()
+        batch = (self._ready or [None])[0] if self._depth else self.sample(0.0)
         if self._depth and self._ready:
             self._ready.popleft()
         if batch is None:
@@ -62,10 +62,6 @@ class Stepped(Experience):
         reports = [self._inbox.popleft() for _ in range(len(self._inbox))]
         self._checker.booked(reports)
         return reports
-
-    def discard(self, ids):
-        super().discard(ids)
-        self._checker.replay_moved()
 
     def adapt(self, values):
         pass  # the depth is a move of its own
@@ -125,13 +121,11 @@ class Stepped(Experience):
         if self.replay.insert(record, self.moment.update, 0.0):
             self._checker.inserted(block, record)
             self._row += 1
-        else:
-            self._checker.insert_waits()
 
     def _cache(self):
         self._in_the_making += 1
         try:
-            batch = self._make()
+            batch = self.sample(0.0)
             if batch is not None and self._runs:
                 self._ready.append(batch)
         except Closed:
@@ -140,12 +134,6 @@ class Stepped(Experience):
             self._failure = error
         finally:
             self._in_the_making -= 1
-
-    def _make(self):
-        wanted = self.replay.quotas()  # those of the batch that is claimed at once
-        batch = self.sample(0.0)
-        self._checker.sampled(batch, list(wanted.values()))
-        return batch
 
     def _change_depth(self):
         self._depth = self._world.chance.randint(1, MAX_DEPTH)

@@ -8,6 +8,7 @@ died is still delivered, as from a pipe; what it had not is lost, and counted.
 from collections import deque
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 
 import numpy as np
 
@@ -55,7 +56,6 @@ class VirtualWorker:
         self.stands_still_until = 0.0
         self.silent_since = None
         self.next_is_nan = False
-        self.reading = 0  # slots that the learner holds
 
     @property
     def name(self):
@@ -165,7 +165,6 @@ class SimPool:
         if worker.next_is_nan:
             worker.next_is_nan = False
             worker.schema.view(block, "reward")[...] = np.nan
-        self._checker.filled(worker.config, block)
 
     def _kill(self, worker):
         worker.die("was killed")
@@ -191,14 +190,14 @@ class SimPool:
         life, ready = message
         self._limit.book_progress()
         records = worker.ring.take(ready.slot)
-        worker.reading += 1
-
-        def release():
-            worker.ring.release(ready.slot)
-            worker.reading -= 1
 
         block = SimBlock(
-            worker.config.worker_id, records, ready.episodes, ready.stats, release, life
+            worker.config.worker_id,
+            records,
+            ready.episodes,
+            ready.stats,
+            partial(worker.ring.release, ready.slot),
+            life,
         )
         self._checker.taken(block)
         return block

@@ -18,7 +18,6 @@ from unittest import mock
 
 import torch
 
-from ritornello.agent.assembly import buffer_configs
 from ritornello.agent.learning.bad_updates import TooManyBadUpdates
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.learning.scorer import Scorer
@@ -145,9 +144,7 @@ class Simulation:
         self._faults = None
         self._of_plan = plan.blueprint()
         self._world = World(plan.seed, plan.interruptions)
-        flags, spec = self._of_plan.flags, self._of_plan.env_spec
-        ratios = [float(config.sample_ratio) for config in buffer_configs(flags, spec)]
-        self._checker = Checker(plan, self._world, ratios)
+        self._checker = Checker(plan, self._world)
         self._day = datetime(2026, 1, 1)
         self.result = Result(self._checker.broken, self._world.trace)
 

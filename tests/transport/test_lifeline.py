@@ -11,18 +11,11 @@ import time
 import pytest
 
 from ritornello.transport.lifeline import MAX_STACK_BYTES, Lifeline, Phase, Pulse
+from tests.deadlines import wait_until
 from tests.transport import programs
 from tests.transport.programs import TIMEOUT_S
 
 SPAWN = multiprocessing.get_context("spawn")
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + TIMEOUT_S
-    while not (result := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return result
 
 
 @contextlib.contextmanager

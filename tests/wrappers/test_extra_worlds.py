@@ -12,7 +12,7 @@ from ritornello.wrappers import extra_worlds
 from ritornello.wrappers.check import check
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_ids import check_env_id, find_gym_spec
-from ritornello.wrappers.extra_worlds import WORLDS, is_installed, prepare_world, world_of
+from ritornello.wrappers.extra_worlds import WORLDS, is_installed, prepare_world
 from ritornello.wrappers.plain_env import PlainEnv
 from ritornello.wrappers.registry import gym_spec, make_env_spec, make_env_vector
 from ritornello.wrappers.start_line import describe
@@ -46,12 +46,6 @@ def test_an_id_of_a_world_whose_package_is_missing_is_told_with_what_to_install(
     monkeypatch.setattr(extra_worlds, "is_installed", lambda world: False)
     with pytest.raises(ConfigError, match=rf"{env_id}.*pip install -e '\.\[{name}\]'"):
         check_env_id(env_id)
-
-
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "PongNoFrameskip-v4", "Taxi-v3", "nowhere-v0"])
-def test_other_ids_need_no_package(env_id):
-    assert world_of(env_id) is None
-    prepare_world(env_id)
 
 
 def test_a_package_that_cannot_be_imported_is_told_in_one_line(monkeypatch):
@@ -97,13 +91,6 @@ def test_symbols_become_a_one_for_each_property():
     assert np.flatnonzero(seen).tolist() == [*ones, 2 * cell + 3]
     assert seen.dtype == np.float32
     assert env.observation_space.contains(seen)
-
-
-def test_a_cell_that_nobody_knows_is_an_error_and_no_other_cell():
-    env = as_shown(Symbols())
-    env.unwrapped.cells = ([[5, 4, 0]], [[4, 6, 2]])
-    with pytest.raises(ConfigError, match="holds 6, expected less than 6"):
-        env.reset()
 
 
 class Doom(gymnasium.Env):
@@ -158,11 +145,7 @@ class Bare(gymnasium.Env):
     __module__ = "vizdoom.scenario"
 
 
-class Lacking(gymnasium.Env):
-    __module__ = "minigrid.envs"
-
-
-@pytest.mark.parametrize("entry_point", [Robot, Bare, Lacking])
+@pytest.mark.parametrize("entry_point", [Robot, Bare])
 def test_what_no_view_is_of_is_passed_on(entry_point):
     env = entry_point()
     assert as_shown(env) is env
@@ -211,10 +194,9 @@ def play(env_id, kwargs="", steps=30):
 
 
 @needs("minigrid")
-@pytest.mark.parametrize("env_id", ["MiniGrid-DoorKey-5x5-v0", "BabyAI-GoToRedBall-v0"])
-def test_minigrid_can_be_played(env_id):
-    spec, seen = play(env_id)
-    assert spec.frame_shape == (7 * 7 * sum(CELL_VALUES) + 4,)
+def test_minigrid_can_be_played():
+    spec, seen = play("BabyAI-GoToRedBall-v0")
+    assert spec.frame_shape == (CELLS,)
     assert spec.action_count == 7
     assert (seen.sum(axis=(-1)) == 7 * 7 * 3 + 1).all()
 

@@ -108,22 +108,14 @@ def test_what_cannot_be_a_picture_is_refused(drawn):
         picture_of(drawn)
 
 
-@pytest.mark.parametrize("drawn", [np.full(SIZE, 0.5), "a picture"], ids=str)
-def test_a_film_shows_what_is_drawn_or_says_why_it_cannot(drawn):
-    is_picture = not isinstance(drawn, str)
-    refused = [] if is_picture else [ConfigError, EnvironmentFault]
-    with registered(drawing(drawn)) as config:
+def test_a_film_of_an_environment_that_draws_no_pictures_says_why():
+    with registered(drawing("a picture")) as config:
         vector = make_env_vector(config, 1, [1], render_mode="rgb_array")
         vector.reset()
-        if is_picture:
+        with pytest.raises(ConfigError, match=f"env {OWN}.*expected a picture"):
             check_rendering(config, "rgb_array")
-            assert (vector.render() == 127).all()
-            assert "ok     rendering: draws pictures" in check(OWN).lines
-        for error, show in zip(
-            refused, (lambda: check_rendering(config, "rgb_array"), vector.render), strict=False
-        ):
-            with pytest.raises(error, match=f"env {OWN}.*expected a picture"):
-                show()
+        with pytest.raises(EnvironmentFault, match=f"env {OWN}.*expected a picture"):
+            vector.render()
         vector.close()
 
 
@@ -197,11 +189,6 @@ def test_the_channels_are_the_odd_axis_and_a_stack_counts_images(shape, axes):
         assert said in describe(config)
 
 
-def test_an_environment_may_say_where_its_channels_are():
-    assert channel_axes((30, 7, 7), "first") == (0,)
-    assert channel_axes((4, 9, 6), "last") == (2,)
-
-
 @pytest.mark.parametrize("shape", [(16, 16, 16, 2), (2, 2, 40, 48, 3)])
 def test_volumes_are_no_stacks_of_images(shape):
     assert not is_image_space(Box(0, 255, shape, np.uint8))
@@ -210,43 +197,32 @@ def test_volumes_are_no_stacks_of_images(shape):
         assert make_env_spec(config).frame_shape == (int(np.prod(shape)),)
 
 
-@pytest.mark.parametrize("shape", [(12, 16, 3), (3, 12, 16), (12, 16)])
+@pytest.mark.parametrize("shape", [(12, 16, 3), (3, 12, 16)])
 def test_images_that_gymnasium_has_stacked_are_the_channels_of_one(shape):
     kind = drawing(shape=shape, dtype=np.uint8, high=255)
     with registered(lambda **options: FrameStackObservation(kind(**options), 4)) as config:
         vector = make_env_vector(config, 1, [3])
-        env = vector._envs[0]
-        env.reset(seed=1)
-        shown = env.step(0)[0]
+        vector._envs[0].reset(seed=1)
+        shown = vector._envs[0].step(0)[0]
         vector.close()
     stacked = FrameStackObservation(kind(), 4)
     stacked.reset(seed=1)
-    frames = stacked.step(0)[0]
-    for number, frame in enumerate(frames):
-        axes = channel_axes(shape)
-        single = np.moveaxis(frame, axes[0], 0) if axes else frame[None]
-        count = len(single)
-        np.testing.assert_array_equal(shown[number * count : (number + 1) * count], single)
+    frames = np.moveaxis(stacked.step(0)[0], 1 + channel_axes(shape)[0], 1)
+    np.testing.assert_array_equal(shown, frames.reshape(12, 12, 16))
 
 
 # --- spaces of another package, and numbers that float32 cannot tell apart -----------------------
 
 
-def foreign(name, package="gym"):
-    return type(name, (), {"__module__": f"{package}.spaces.{name.lower()}", "shape": (4,)})()
-
-
 @pytest.mark.parametrize("part", ["observation_space", "action_space"])
-@pytest.mark.parametrize(("name", "package"), [("Box", "gym"), ("Dict", "gym3")])
-def test_spaces_of_another_package_are_told_by_its_name(part, name, package):
-    kind = type("Old", (drawing(),), {part: foreign(name, package)})
-    told = f"{name} is of the package {package}, not of gymnasium: import its spaces from gymnasium"
-    with registered(kind) as config:
-        with pytest.raises(ConfigError, match=told):
-            make_env_spec(config)
-        (wrong,) = [line for line in check(OWN).lines if line.startswith("wrong")]
-        assert told in wrong
-        assert "Wrapper" not in wrong
+def test_spaces_of_another_package_are_told_by_its_name(part):
+    foreign = type("Box", (), {"__module__": "gym.spaces.box", "shape": (4,)})()
+    told = "Box is of the package gym, not of gymnasium: import its spaces from gymnasium"
+    with (
+        registered(type("Old", (drawing(),), {part: foreign})) as config,
+        pytest.raises(ConfigError, match=told),
+    ):
+        make_env_spec(config)
 
 
 @pytest.mark.parametrize("is_nested", [False, True])

@@ -59,17 +59,7 @@ def test_a_module_that_registers_no_such_id_is_named_with_its_place(tmp_path, mo
         check_env_id("queue:Mine-v0")
 
 
-def test_what_is_installed_is_suggested_first_and_what_cannot_be_made_never(monkeypatch):
-    monkeypatch.setitem(sys.modules, "jax", None)  # as where it is not installed
-    for env_id in ("CartPol-v1", "CartPole"):
-        with pytest.raises(ConfigError, match="Did you mean CartPole-v1 or "):
-            check_env_id(env_id)
-    with pytest.raises(ConfigError, match="HalfCheetah-v5") as caught:
-        check_env_id("cheetah")
-    assert "HalfCheetah-v3" not in str(caught.value)
-
-
-@pytest.mark.parametrize("env_id", ["", "xqzw", "a b", "no_such_module:CartPole-v1", ":", "x:"])
+@pytest.mark.parametrize("env_id", ["", "xqzw", "no_such_module:CartPole-v1", ":"])
 def test_hopeless_ids_are_refused_with_an_explanation(env_id):
     with pytest.raises(ConfigError, match=r"(?i)expected"):
         check_env_id(env_id)
@@ -115,12 +105,6 @@ def test_the_spec_of_a_game_is_read_off_the_game():
     rgb = make_env_spec(EnvConfig("ALE/Breakout-v5", grayscale=False, full_action_space=True))
     assert rgb.frame_shape == (3, 84, 84)
     assert rgb.action_count == 18
-
-
-def test_the_spec_of_a_flat_environment_ignores_the_rules_of_atari():
-    spec = make_env_spec(EnvConfig("CartPole-v1", action_repeat=4, frames_stacked=4))
-    assert (spec.frame_shape, spec.frame_dtype, spec.frames_stacked) == ((4,), "float32", 1)
-    assert (spec.action_count, spec.action_repeat, spec.is_image) == (2, 1, False)
 
 
 @pytest.mark.parametrize(
