@@ -8,8 +8,15 @@ from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.distributions import distribution_of
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.models.factory import ModelConfig, make_model
-from ritornello.core.spec import EnvSpec
+from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec, EnvSpec
 from ritornello.replay.item import Draw, Item
+
+ANY_ACTIONS = {
+    "one choice": ActionSpec((ActionPart(CHOICE, 3),)),
+    "several choices": ActionSpec((ActionPart(CHOICE, 3), ActionPart(CHOICE, 2))),
+    "numbers": ActionSpec((ActionPart(NUMBERS, 2),)),
+    "a tuple": ActionSpec((ActionPart(NUMBERS, 2), ActionPart(CHOICE, 4), ActionPart(NUMBERS, 1))),
+}
 
 
 def make_spec(obs_shape=(6,), actions=3, stacked=1):

@@ -24,14 +24,17 @@ def little_patience(monkeypatch):
     monkeypatch.setattr(group_module, "NOTICE_S", 1.0)
 
 
-def together(work, *, timeout_s=HANGS_S, size=2):
+def together(work, *, timeout_s=HANGS_S, size=2, begins=True):
     """Let `work(coordinator)` run for each of some learners; return what it returns or raises."""
     store, results = dist.HashStore(), [None] * size
 
     def run(rank):
         try:
             group = GlooGroup(store, rank, size, timeout_s=timeout_s, first_timeout_s=timeout_s)
-            results[rank] = work(Coordinator(Place(rank, size, rank, size), group))
+            coordinator = Coordinator(Place(rank, size, rank, size), group)
+            if begins:
+                coordinator.begin(make_learner(), KIND)
+            results[rank] = work(coordinator)
         except Exception as error:
             results[rank] = error
 
@@ -44,10 +47,6 @@ def together(work, *, timeout_s=HANGS_S, size=2):
     return results
 
 
-def rank_of(coordinator):
-    return coordinator.place.rank
-
-
 def nothing():
     return []
 
@@ -58,8 +57,7 @@ def game(score):
 
 def test_every_learner_hears_the_same_news_in_the_same_order():
     def work(coordinator):
-        coordinator.begin(make_learner(), KIND)
-        own = rank_of(coordinator)
+        own = coordinator.place.rank
         reports = [
             WorkerReport(WorkerStats(steps=10 + own, total_s=own), (game(own), game(float("inf")))),
             WorkerReport(WorkerStats(steps=5), ()),
@@ -82,8 +80,7 @@ def test_every_learner_hears_the_same_news_in_the_same_order():
 
 def test_an_update_begins_when_each_has_a_batch():
     def work(coordinator):
-        coordinator.begin(make_learner(), KIND)
-        has_batch = [True, rank_of(coordinator) == 0, rank_of(coordinator) == 1, False]
+        has_batch = [True, coordinator.place.rank == 0, coordinator.place.rank == 1, False]
         return [coordinator.synchronise([], has, nothing).is_ready for has in has_batch]
 
     assert together(work) == [[True, False, False, False]] * 2
@@ -91,8 +88,7 @@ def test_an_update_begins_when_each_has_a_batch():
 
 def test_a_wish_of_one_is_known_to_all_once_they_have_met():
     def work(coordinator):
-        coordinator.begin(make_learner(), KIND)
-        known = [coordinator.agreed("interrupted", rank_of(coordinator) == 1)]
+        known = [coordinator.agreed("interrupted", coordinator.place.rank == 1)]
         coordinator.synchronise([], True, nothing)
         known += [coordinator.agreed("interrupted", False), coordinator.agreed("seconds", False)]
         coordinator.synchronise([], True, nothing)
@@ -103,11 +99,10 @@ def test_a_wish_of_one_is_known_to_all_once_they_have_met():
 
 def test_who_has_no_batch_for_too_long_is_named_with_what_it_waits_for():
     def work(coordinator):
-        coordinator.begin(make_learner(), KIND)
         while True:
             threading.Event().wait(0.01)
             coordinator.synchronise(
-                [], rank_of(coordinator) == 0, lambda: ["its workers are gone", ""]
+                [], coordinator.place.rank == 0, lambda: ["its workers are gone", ""]
             )
 
     for error in together(work, timeout_s=0.5):
@@ -119,9 +114,10 @@ def test_who_has_no_batch_for_too_long_is_named_with_what_it_waits_for():
 
 def test_learners_of_two_kinds_do_not_begin():
     def work(coordinator):
-        coordinator.begin(make_learner(), KIND | ({"torch": "3"} if rank_of(coordinator) else {}))
+        own = {"torch": "3"} if coordinator.place.rank else {}
+        coordinator.begin(make_learner(), KIND | own)
 
-    for error in together(work):
+    for error in together(work, begins=False):
         assert isinstance(error, LearnersDiffer)
         assert str(error).startswith("learner 1 has torch 3, learner 0 has 2")
 
@@ -131,21 +127,20 @@ def test_weights_that_drift_apart_are_found_within_some_updates():
         learner = make_learner()
         coordinator.begin(learner, KIND)
         coordinator.synchronise([], True, nothing)
-        if rank_of(coordinator):
+        if coordinator.place.rank:
             next(learner.model.parameters()).data[0] += 1e-7
         for version in range(1, COMPARED_EACH + 1):
             learner.version = version
             coordinator.synchronise([], True, nothing)
 
-    for error in together(work):
+    for error in together(work, begins=False):
         assert isinstance(error, LearnersDiffer)
         assert f"learner 1 are not those of learner 0 after update {COMPARED_EACH}" in str(error)
 
 
 def test_the_sentence_of_a_learner_that_fails_reaches_the_others():
     def work(coordinator):
-        coordinator.begin(make_learner(), KIND)
-        if rank_of(coordinator) == 1:
+        if coordinator.place.rank == 1:
             coordinator.announce_failure(RuntimeError("out of luck"))
             coordinator.announce_failure(RuntimeError("and again"))
             return None
@@ -163,8 +158,7 @@ def test_a_learner_that_vanishes_or_does_not_answer_is_named(vanishes, said):
     over = threading.Event()
 
     def work(coordinator):
-        coordinator.begin(make_learner(), KIND)
-        if rank_of(coordinator) == 1:
+        if coordinator.place.rank == 1:
             if vanishes:
                 coordinator._group.leave()
             else:

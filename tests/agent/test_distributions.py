@@ -7,16 +7,11 @@ from hypothesis import strategies as st
 
 from ritornello.agent.distributions import MAX_LOG_RATIO, Categorical, DiagGaussian, distribution_of
 from ritornello.core.errors import ConfigError
-from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
+from ritornello.core.spec import CHOICE
+from tests.agent.builders import ANY_ACTIONS
 from tests.reference import distribution_loops as loops
 
-SPECS = {
-    "one choice": ActionSpec((ActionPart(CHOICE, 3),)),
-    "several choices": ActionSpec((ActionPart(CHOICE, 3), ActionPart(CHOICE, 2))),
-    "numbers": ActionSpec((ActionPart(NUMBERS, 2),)),
-    "a tuple": ActionSpec((ActionPart(NUMBERS, 2), ActionPart(CHOICE, 4), ActionPart(NUMBERS, 1))),
-}
-EVERY = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+EVERY = pytest.mark.parametrize("spec", ANY_ACTIONS.values(), ids=ANY_ACTIONS)
 SMALL = st.floats(-2, 2)
 
 
@@ -27,7 +22,7 @@ def tensor(*numbers):
 @st.composite
 def cases(draw):
     """A spec, the parameters of two policies, and an action: as tensors and for the loops."""
-    spec = SPECS[draw(st.sampled_from(sorted(SPECS)))]
+    spec = ANY_ACTIONS[draw(st.sampled_from(sorted(ANY_ACTIONS)))]
 
     def policy():
         flat, parts = [], []

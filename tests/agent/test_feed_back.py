@@ -84,17 +84,6 @@ def test_the_errors_equal_the_plain_loops_and_are_absent_where_nothing_is_learne
     assert resets > 0
 
 
-def test_errors_are_in_the_units_in_which_values_are_learned():
-    plain, scaled = make_small_model(), make_small_model(popart=True)
-    scaled.load_state_dict(plain.state_dict(), strict=False)
-    scaled.value_head.nu.fill_(100.0)  # sigma 10
-    scaled.value_head.step_size = 0.0
-    batch = make_batch()
-    expected = Impala(PLAIN).loss(plain, batch).errors
-    got = Impala(PLAIN).loss(scaled, replace(batch, reward=batch.reward * 10)).errors
-    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
-
-
 def test_steps_that_are_not_trusted_or_only_warm_the_memory_up_have_no_error():
     model, batch = make_small_model(), make_batch()
     config = replace(PLAIN, trust_region="kl_pi_mu", trust_threshold=1e-9)

@@ -225,22 +225,6 @@ def test_what_the_target_says_in_points_does_not_move_with_popart():
         assert torch.equal(heads_of(target, batch).value, before)
 
 
-@pytest.mark.parametrize("updates", [2, 3, 4])
-def test_resuming_equals_going_on(updates):
-    """Also where a target is as old as can be: it is copied in the first update of the resume."""
-    straight, halved = make_learner(), make_learner()
-    batches = [make_batch(seed=seed) for seed in range(7)]
-    for batch in batches[:updates]:
-        straight.step(batch, 0.0)
-        halved.step(batch, 0.0)
-    again = make_learner(make_small_model(popart=True, popart_step_size=0.3, seed=9))
-    again.load_state_dict(halved.state_dict())
-    for batch in batches[updates:]:
-        one, two = straight.step(batch, 0.0), again.step(batch, 0.0)
-        assert same(one, two)
-    assert same(straight.state_dict(), again.state_dict())
-
-
 @pytest.mark.parametrize("updates", [2, 3])
 def test_an_update_that_cannot_be_made_leaves_the_target_as_it_was(updates):
     """After three updates the bad one begins with a copy, which is taken back."""

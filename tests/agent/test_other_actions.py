@@ -16,9 +16,9 @@ from ritornello.agent.models.base import Inputs
 from ritornello.agent.models.recurrent import ExtraInputs
 from ritornello.agent.stored.checkpoint import load
 from ritornello.core.errors import CheckpointError, ConfigError
-from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
+from ritornello.core.spec import CHOICE
 from ritornello.metrics.record import check_declared
-from tests.agent.builders import batch_of, make_batch, make_small_model, make_spec
+from tests.agent.builders import ANY_ACTIONS, batch_of, make_batch, make_small_model, make_spec
 from tests.agent.learners import CONFIG
 from tests.agent.runs import make_blueprint, saved_state
 from tests.agent.test_inference_server import make_served
@@ -30,11 +30,7 @@ from tests.reference.vtrace_loops import vtrace_loops
 REACH, DIALS, MIXED = (f"tests.worlds:tests/{name}-v0" for name in ("Reach", "Dials", "Mixed"))
 WORLDS = pytest.mark.parametrize("env", [REACH, DIALS, MIXED])
 PLAIN = replace(CONFIG, policy_cloning_cost=0.3, value_cloning_cost=0.0)
-SPECS = {
-    "several choices": ActionSpec((ActionPart(CHOICE, 3), ActionPart(CHOICE, 2))),
-    "numbers": ActionSpec((ActionPart(NUMBERS, 2),)),
-    "a tuple": ActionSpec((ActionPart(NUMBERS, 2), ActionPart(CHOICE, 4), ActionPart(NUMBERS, 1))),
-}
+SPECS = {name: spec for name, spec in ANY_ACTIONS.items() if name != "one choice"}
 EVERY = pytest.mark.parametrize("actions", SPECS.values(), ids=SPECS)
 
 

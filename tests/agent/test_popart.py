@@ -71,20 +71,6 @@ def test_popart_equals_the_plain_loops(seed, tasks):
         assert got.value_normalised[b].item() == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
-def test_a_task_that_is_absent_or_masked_keeps_everything_bit_by_bit():
-    head = make_head(tasks=3, step_size=0.1)
-    before = copy.deepcopy(head)
-    targets = torch.tensor([[5.0, -3.0], [8.0, 2.0]])
-    mask = torch.tensor([[True, False], [True, False]])
-    head.update(targets, torch.tensor([1, 2]), mask)
-    for kept in (0, 2):
-        assert torch.equal(head.mu[kept], before.mu[kept])
-        assert torch.equal(head.nu[kept], before.nu[kept])
-        assert torch.equal(head.linear.weight[kept], before.linear.weight[kept])
-        assert torch.equal(head.linear.bias[kept], before.linear.bias[kept])
-    assert head.mu[1].item() == pytest.approx(0.65)  # 0.1 * (5 + 8) / 2
-
-
 def test_the_moments_of_the_optimiser_are_rescaled_with_the_gradient():
     head = make_head(step_size=0.5)
     optimiser = torch.optim.Adam(head.parameters())

@@ -3,6 +3,7 @@ from datetime import datetime
 
 import pytest
 
+from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint import CheckpointWriter, load
 from ritornello.agent.stored.run_folder import RunFolder
@@ -129,7 +130,9 @@ def session(*flags):
     return prepare([*QUIET, *flags]).run()
 
 
-def test_a_run_that_is_resumed_from_an_older_checkpoint_keeps_and_says_what_it_cuts(tmp_path):
+def test_a_run_that_is_resumed_from_an_older_checkpoint_keeps_and_says_what_it_cuts(
+    tmp_path, monkeypatch
+):
     assert session(*SMALL, f"--results_dir={tmp_path}", "--environment_max_steps=600") == 0
     (folder,) = tmp_path.iterdir()
     run = RunFolder(folder)
@@ -137,9 +140,14 @@ def test_a_run_that_is_resumed_from_an_older_checkpoint_keeps_and_says_what_it_c
     old, last = numbers[1], numbers[-1]
     whole = run.metrics_file.read_text("utf-8")
     assert run.summary_file.exists()
+    summaries, begin = [], Trainer.run
+    monkeypatch.setattr(
+        Trainer, "run", lambda own: summaries.append(run.summary_file.exists()) or begin(own)
+    )
     resume = ("--op_mode=train_w_load", "--environment_max_steps=700")
     url = run.checkpoints / f"update_{old:09d}.pt"
     assert session(*resume, f"--load_model_url={url}") == 0
+    assert summaries == [False], "the summary of a session does not outlive it"
     log = run.log_file.read_text("utf-8")
     assert f"lines about what came after update {old}" in log
     assert f"{last - old} of metrics.jsonl" in log

@@ -1,7 +1,5 @@
 """When a run is saved, and above all when not (agent/run/saving.py)."""
 
-import errno
-
 import pytest
 
 import ritornello.agent.run.saving
@@ -10,7 +8,6 @@ from ritornello.agent.learning.learner import Learner
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import CheckpointWriter, load
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.core.errors import CheckpointError
 from tests.agent.runs import make_blueprint
 
 
@@ -46,15 +43,6 @@ def folder(tmp_path):
 
 def bytes_of(folder):
     return {path.name: path.read_bytes() for path in sorted(folder.checkpoints.iterdir())}
-
-
-def test_a_session_that_fails_while_it_starts_changes_no_byte(folder):
-    trainer_of(folder).run()
-    before = bytes_of(folder)
-    # Half of the environments: their saved state cannot be restored.
-    with pytest.raises(Exception, match="state"):
-        trainer_of(folder, load(folder.path), envs_per_worker=2, environment_max_steps=400).run()
-    assert bytes_of(folder) == before
 
 
 def test_nothing_is_saved_once_the_learner_has_failed(folder, monkeypatch):
@@ -113,23 +101,6 @@ def test_weights_are_saved_although_the_files_of_the_run_do_not_answer(folder, c
     assert load(folder.path).state["tally"]["updates"] == summary.updates
     said = [line for line in caplog.messages if "do not answer" in line]
     assert [line.split("update ")[1].split()[0] for line in said] == ["8", "20"]
-
-
-def test_a_full_disk_is_said_once_and_training_goes_on_and_saves_again(folder, monkeypatch, caplog):
-    save, calls = CheckpointWriter.save, []
-
-    def full_for_a_while(writer, state, **more):
-        calls.append(more["updates"])
-        if 2 <= len(calls) <= 4:
-            raise CheckpointError(f"disk full: {errno.ENOSPC}")
-        return save(writer, state, **more)
-
-    monkeypatch.setattr(CheckpointWriter, "save", full_for_a_while)
-    summary = trainer_of(folder).run()
-    assert len(calls) > 5
-    assert load(folder.path).state["tally"]["updates"] == summary.updates
-    assert sum("disk full" in line for line in caplog.messages) == 1
-    assert "saving works again" in caplog.messages
 
 
 class Scored:

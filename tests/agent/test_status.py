@@ -73,14 +73,6 @@ def test_a_run_says_how_it_is_with_each_record(tmp_path, thread):
     assert list(dict.fromkeys(states)) == ["filling", "training", "saving"]
 
 
-def test_a_reproducible_run_with_a_record_for_each_update_says_so_now_and_then(tmp_path, thread):
-    folder = RunFolder.create(tmp_path, "Test-v0")
-    _, states, records = trained(folder, thread, reproducible=True, log_interval_s=1000.0)
-    assert len(records) > 10
-    assert list(dict.fromkeys(states)) == ["filling", "training", "saving"]
-    assert len(states) < 6  # of more than ten records only the first is shown
-
-
 def test_journals_are_taken_back_with_the_run(tmp_path, thread):
     status = Status(tmp_path, thread)
     for updates in (5, 7, 8):

@@ -4,11 +4,8 @@ SQLite's method: for n = 1, 2, ... until the run passes untouched, the n-th oper
 fails, or the process dies there, or the power goes. Then the run is resumed, goes
 on for some more steps, and must become what it would have been: weights, optimiser, replay,
 counters, records and scores, to the bit.
-
-A line of a failure's report is a plan of faults that repeats it (core/faults.py).
 """
 
-import json
 import random
 import shutil
 from dataclasses import dataclass
@@ -62,12 +59,6 @@ class Trouble:
             return ForgetfulDisk.after_kill
         chance = random.Random(nth) if self.lucky else None
         return lambda disk: disk.after_power_cut(chance)
-
-    def replay(self, nth):
-        """Return the plan as a command line would have it."""
-        do = f"{self.do} {self.number:g}" if self.do == "torn" else self.do
-        more = {"for_ever": True} if self.for_ever else {}
-        return json.dumps({"at": list(self.at), "nth": nth, "do": do, **more})
 
 
 TROUBLES = {
@@ -134,7 +125,7 @@ def test_a_run_whose_nth_file_operation_fails_becomes_what_it_would_have_been(
         outcome = train(results, lines=trouble.lines(nth), leave=trouble.leave(nth))
         found = judge(results, outcome, new_run.updates, expected)
         if found:
-            lost.append(f"{trouble.replay(nth)} at {where(outcome)}: {found}")
+            lost.append(f"operation {nth}, {where(outcome)}: {found}")
         shutil.rmtree(results)
     assert not lost, f"{len(lost)} of these lose something:\n" + "\n".join(lost)
 
@@ -157,7 +148,7 @@ def test_a_resume_whose_nth_file_operation_fails_can_be_resumed_again(
         outcome = resume(results, UNTIL_STEPS, lines=trouble.lines(nth), leave=trouble.leave(nth))
         found = judge(results, outcome, resumed.updates, expected, before)
         if found:
-            lost.append(f"{trouble.replay(nth)} at {where(outcome)}: {found}")
+            lost.append(f"operation {nth}, {where(outcome)}: {found}")
         shutil.rmtree(results)
     assert not lost, f"{len(lost)} of these lose something:\n" + "\n".join(lost)
 

@@ -19,7 +19,6 @@ from tests.integration.commands import (
     SMALL,
     only_run,
     records,
-    run,
     start,
     wait_for_records,
 )
@@ -116,56 +115,3 @@ def test_a_frozen_terminal_stops_neither_the_training_nor_its_end(tmp_path):
         process.kill()
         os.close(master)
     assert updates_saved(folder) == records(folder)[-1]["updates"]
-
-
-SLOW_SAVE = """
-import sys, time
-import ritornello.agent.stored.checkpoint, main
-from ritornello.core.stop_signals import StopSignals
-write = ritornello.agent.stored.checkpoint.write_tree
-def slowly(path, tree, **more):
-    print("saving", path.name, flush=True)
-    time.sleep(3)
-    write(path, tree, **more)
-ritornello.agent.stored.checkpoint.write_tree = slowly
-stop = StopSignals()
-stop.install()
-sys.exit(main.main(sys.argv[1:], stop))
-"""
-
-
-@pytest.mark.slow
-def test_the_first_signal_during_the_last_save_waits_for_it(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOW_SAVE, f"--results_dir={tmp_path}", *QUIET, *SMALL,
-         "--environment_max_steps=1500", "--save_model_period=1000000"],
-        cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    try:
-        while not process.stdout.readline().startswith("saving update_"):
-            assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=HANGS_S)
-    finally:
-        process.kill()
-    assert process.returncode == 0  # all steps were done before it came
-    folder = only_run(tmp_path)
-    assert updates_saved(folder) == records(folder)[-1]["updates"]
-    assert (folder / "summary.json").exists()
-
-
-@pytest.mark.slow
-def test_the_summary_of_an_earlier_session_does_not_outlive_a_later_one(tmp_path):
-    status, output = run(tmp_path, *SMALL, "--environment_max_steps=1500")
-    assert status == 0, output
-    folder = only_run(tmp_path)
-    assert (folder / "summary.json").exists()
-    resume = ("--op_mode=train_w_load", f"--load_model_url={folder}")
-    process = start(tmp_path, *resume, ENDLESS)
-    try:
-        wait_until(lambda: not (folder / "summary.json").exists(), process=process)
-        process.kill()
-        process.communicate(timeout=HANGS_S)
-    finally:
-        process.kill()
-    assert not (folder / "summary.json").exists()
