@@ -60,7 +60,7 @@ from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown_text
 from ritornello.core.stop_signals import INTERRUPTED, answer_by, leave_at_once, let_through
-from ritornello.flags.names import is_name, named_values, unknown_option
+from ritornello.flags.names import is_name, named_values
 from ritornello.flags.options import Flags
 from ritornello.flags.values import MAX_AGENTS
 from ritornello.sequences.checks import check_not_overridden, check_runs, check_saved, check_typed
@@ -78,18 +78,16 @@ from ritornello.sequences.tuner import (
     load_search,
 )
 
-# Names that mean something to main.py as well, and mean ours where they are before `--`.
-OURS = ("results_dir", "resume")
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; return 0 if every run is done, 1 if some are not, 2 for wrong arguments."""
-    ours, rest = _split(with_home(sys.argv[1:] if argv is None else argv))
+    ours, typed = _split(with_home(sys.argv[1:] if argv is None else argv))
     parser = _parser()
     arguments, unknown = parser.parse_known_args(ours)
+    rest = [*unknown, *typed]  # for main.py; whatever it does not know is refused below
     told = ("list", "report", "resume", "sequence", "tune")
     wishes = [name for name in told if getattr(arguments, name)]
-    if len(wishes) != 1 and wishes != ["resume", "sequence"] and not unknown:
+    if len(wishes) != 1 and wishes != ["resume", "sequence"]:
         if wishes:
             print(
                 "multi_train.py: give one of --list, --sequence, --tune, --resume and --report, or "
@@ -98,8 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     try:
-        if unknown:
-            _refuse(unknown, list(vars(arguments)))
+        _check_own(unknown, list(vars(arguments)))
         return _do(Terminal(), arguments, rest)
     except ConfigError as error:
         print(f"multi_train.py: {printable(str(error))}", file=sys.stderr)
@@ -254,32 +251,24 @@ def _print_runs(
         terminal.plainly(f"     {shown_text(line, 3000)}")
 
 
-def _refuse(unknown: Sequence[str], own: Sequence[str]) -> NoReturn:
-    """Raise ConfigError about arguments that neither this program nor main.py knows."""
-    for name in (item[2:].partition("=")[0] for item in unknown if item.startswith("--")):
+def _check_own(unknown: Sequence[str], own: Sequence[str]) -> None:
+    """Raise ConfigError about an option that is meant for this program, and misspelt."""
+    names = [item[2:].partition("=")[0] for item in unknown if item.startswith("--")]
+    for name in (name for name in names if not is_name(name)):
         near = difflib.get_close_matches(name, [*own, *Flags.model_fields], 1)
-        if set(own).intersection(near):
+        if set(near) & set(own):
             raise ConfigError(f"unknown option --{shown_text(name)}; did you mean --{near[0]}?")
-        raise ConfigError(unknown_option(name))
-    raise ConfigError(f"unknown options: {shown_text(' '.join(unknown))}")
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Split into ours and main.py's: what follows `--`, and its flags wherever they are."""
+    """Split at `--`, which everything for main.py may follow; dashes in names mean underscores."""
     place = argv.index("--") if "--" in argv else len(argv)
-    rest = argv[place + 1 :]
-    ours: list[str] = []
-    theirs: list[str] = []
-    belongs_to = ours
+    ours = []
     for item in argv[:place]:
-        if item.startswith("--"):
-            name, equals, value = item[2:].partition("=")
-            name = name.replace("-", "_")
-            is_theirs = is_name(name) and name not in OURS
-            item = item if is_theirs else f"--{name}{equals}{value}"
-            belongs_to = theirs if is_theirs else ours
-        belongs_to.append(item)
-    return ours, [*theirs, *rest]
+        name, equals, value = item.partition("=")
+        is_name = name.startswith("--")
+        ours.append(f"--{name[2:].replace('-', '_')}{equals}{value}" if is_name else item)
+    return ours, argv[place + 1 :]
 
 
 def _parser() -> argparse.ArgumentParser:

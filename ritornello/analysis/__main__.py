@@ -60,13 +60,13 @@ def _run(argv: Sequence[str]) -> int:
         sys.stderr.write(f"{PROGRAM}: there is no command {command!r}.\n{_usage()}\n")
         return 2
     try:
-        if command in COMMANDS:
-            return int(importlib.import_module(f"ritornello.analysis.{command}").main(arguments))
-        import_module(command, command, flag="command", rule=OWN_RULE)
-        own = getattr(sys.modules[command], "main", None)
-        if own is None:
+        module = f"ritornello.analysis.{command}" if command in COMMANDS else command
+        if module == command:
+            import_module(command, command, flag="command", rule=OWN_RULE)
+        run = getattr(importlib.import_module(module), "main", None)
+        if run is None:
             raise ConfigError(f"{command} has no function main. {OWN_RULE}")
-        return int(own(arguments))
+        return int(run(arguments))
     except PlatformError as error:
         sys.stderr.write(f"{PROGRAM} {command}: {error}\n")
         return 2

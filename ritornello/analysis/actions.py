@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     first, _ = next(iter(agents.values()))
     folder = results_folder(options.output or first.folder / "actions")
     reports: list[dict[str, Any]] = []
-    with until_interrupted(reports) as ending:
+    with until_interrupted(reports) as status:
         for label, (agent, tasks) in agents.items():
             for task in tasks:
                 report = watch(agent, task, options)
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     write_json(folder / "actions.json", {"agents": reports})
     _draw(reports, folder / "actions.png")
     say_written(folder, "actions.png", "actions.json")
-    return ending.status
+    return status[0]
 
 
 def watch(agent: LoadedAgent, task: int, options: argparse.Namespace) -> dict[str, Any]:

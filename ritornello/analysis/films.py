@@ -155,7 +155,7 @@ def make_film(
     actions: list[int] = []  # from step 0 on
     frames: list[np.ndarray] = []  # of what is shown, as are the rows
     rows: list[dict[str, Any]] = []
-    with until_interrupted(rows) as ending, progress() as bars:
+    with until_interrupted(rows) as status, progress() as bars:
         for moment in bars.track(moments, end, description="playing"):
             actions.append(int(moment.step.action[0]))
             if len(actions) > options.start:
@@ -183,7 +183,7 @@ def make_film(
     }
     write_json(folder / "settings.json", {**facts, **settings})
     say_written(folder, f"film.mp4 of {len(rows)} moments", "still.png", "maps.npz, *.json")
-    return ending.status
+    return status[0]
 
 
 def _row(moment: Moment) -> dict[str, Any]:

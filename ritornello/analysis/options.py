@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -28,10 +27,7 @@ PLACE = "run folder, checkpoint file or model folder"
 def command_parser(command: str, about: str | None, examples: str) -> argparse.ArgumentParser:
     """Return a parser of `python -m ritornello.analysis <command>` without any option yet.
 
-    Args:
-      command: name of the command.
-      about: what it answers, the docstring of its module.
-      examples: examples, and how to read the result.
+    `about` says what the command answers; examples come below the options.
     """
     return argparse.ArgumentParser(
         prog=f"python -m ritornello.analysis {command}",
@@ -65,13 +61,7 @@ def add(
 ) -> None:
     """Add one option `--name` whose type is that of its default; False makes a switch.
 
-    Args:
-      parser: parser to which it is added.
-      name: name of the option, without dashes.
-      default: its default.
-      about: help text.
-      least: smallest whole number allowed.
-      choices: the texts allowed.
+    A number is at least `least`, a text one of `choices`.
     """
     if default is False:
         parser.add_argument(f"--{name}", action="store_true", help=about)
@@ -96,27 +86,21 @@ def say_written(folder: Path, *names: str) -> None:
     sys.stdout.write(f"written to {folder}: {', '.join(names)}\n")
 
 
-@dataclass
-class Ending:
-    """How a command ends."""
-
-    status: int = 0
-
-
 @contextmanager
-def until_interrupted(kept: Sized) -> Iterator[Ending]:
+def until_interrupted(kept: Sized) -> Iterator[list[int]]:
     """Let the first Ctrl-C end the body, so that what is `kept` can be written.
 
-    Without anything in it the interruption is passed on. Yields the ending of the command.
+    Without anything in it the interruption is passed on. Yields a list that holds the exit status
+    of the command after the body.
     """
-    ending = Ending()
+    status = [0]
     try:
-        yield ending
+        yield status
     except KeyboardInterrupt:
         if not len(kept):
             raise KeyboardInterrupt("there is nothing yet to write") from None
         sys.stderr.write("interrupted: writing what is there\n")
-        ending.status = INTERRUPTED
+        status[0] = INTERRUPTED
 
 
 def results_folder(folder: Path) -> Path:

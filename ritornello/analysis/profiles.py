@@ -150,12 +150,12 @@ def profiles_figure(scored: Scored) -> Figure | None:
     axes = figure.add_subplot()
     with_bands = len(scored.raw) <= len(COLOURS)  # more of them would hide the lines
     for label, (colour, dash) in zip(scored.raw, cycle(LOOKS), strict=False):
-        found = profile(scored.scaled[label], levels)
+        share, bounds = profile(scored.scaled[label], levels)
         count = sum(map(len, scored.scaled[label]))
         text = f"{figure_text(label)} ({count} run{'s' * (count > 1)})"
-        axes.step(levels, found.share, dash, where="post", color=colour, linewidth=2, label=text)
-        if with_bands and found.low is not None and found.high is not None:
-            band = axes.fill_between(levels, found.low, found.high, step="post", color=colour)
+        axes.step(levels, share, dash, where="post", color=colour, linewidth=2, label=text)
+        if with_bands and bounds is not None:
+            band = axes.fill_between(levels, *bounds, step="post", color=colour)
             band.set(alpha=0.15, linewidth=0)
     style(axes, "Performance profiles", scored.unit, "share of runs above it")
     axes.set_ylim(-0.03, 1.03)

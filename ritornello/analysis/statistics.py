@@ -53,16 +53,6 @@ class Estimate:
         return f"{text} ({scale * self.reach[0]:,.1f} to {scale * self.reach[1]:,.1f})"
 
 
-@dataclass(frozen=True)
-class Profile:
-    """Which share of runs scores above each level; `[L]` float64 each."""
-
-    levels: np.ndarray
-    share: np.ndarray  # 0 to 1, falling
-    low: np.ndarray | None  # 95 % bounds of each level by itself; None: a game has one run only
-    high: np.ndarray | None
-
-
 def interquartile_mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
     """Return the mean without the lowest and highest quarter along `axis`."""
     return np.asarray(stats.trim_mean(values, 0.25, axis=axis))
@@ -164,21 +154,24 @@ def probability_of_improvement(
     return Estimate(found.value) if fewest < FEW else found
 
 
-def profile(strata: Sequence[Sequence[float]], levels: np.ndarray) -> Profile:
+def profile(
+    strata: Sequence[Sequence[float]], levels: np.ndarray
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
     """Return the performance profile: the share of runs that score higher than each level.
 
     The mean over games of the share of a game's runs (Agarwal et al. 2021, equation 1), so that
-    each game counts the same however many runs it has. The interval is of each level by itself.
+    each game counts the same however many runs it has.
 
     Args:
       strata: one list of scores per game, on one scale; at least one score in each.
       levels: `[L]` float64, scores.
+
+    Returns:
+      share `[L]`, falling from 1 to 0, and its 95 % interval, of each level by itself (see
+      `interval`).
     """
     rows = [(np.array(scores)[:, None] > levels).astype(np.float64) for scores in strata]
-    share = _mean_of_means(*rows, axis=0)
-    bounds = interval(rows, _mean_of_means)
-    low, high = (None, None) if bounds is None else map(np.asarray, bounds)
-    return Profile(levels, share, low, high)
+    return _mean_of_means(*rows, axis=0), interval(rows, _mean_of_means)
 
 
 def _estimate(strata: Sequence[Sequence[float]], statistic: Statistic) -> Estimate:

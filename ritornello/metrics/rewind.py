@@ -12,23 +12,21 @@ in the place of one is renamed whole.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import json
 import logging
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ritornello.core.atomic_file import atomic_file
+from ritornello.core.errors import ConfigError
 from ritornello.core.run_layout import EVALUATIONS, FINDINGS, GAMES, RECORDS
 from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import is_regular, name_aside, pieces, set_aside
+from ritornello.metrics.sinks import event_writer
 
 EVENT_FILES = "events.out.tfevents.*"
 OTHER_LEARNERS = "metrics-rank*.jsonl"  # records of those after the first
@@ -173,11 +171,6 @@ def _purge_events(folder: Path, agent_steps: int) -> None:
     if not any(folder.glob(EVENT_FILES)):
         return
     try:
-        writer = importlib.import_module("tensorboard.summary.writer.event_file_writer")
-        events: Any = importlib.import_module("tensorboard.compat.proto.event_pb2")
-    except ImportError:
+        event_writer(folder, purge_step=agent_steps + 1).close()
+    except ConfigError:
         log.warning("tensorboard is not installed: its curves of this run will fold back")
-        return
-    start = events.SessionLog(status=events.SessionLog.START)
-    with contextlib.closing(writer.EventFileWriter(str(folder))) as file:
-        file.add_event(events.Event(wall_time=time.time(), step=agent_steps + 1, session_log=start))

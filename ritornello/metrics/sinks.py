@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -231,27 +230,32 @@ class TensorBoardSink(Sink):
         Raises:
           ConfigError: the tensorboard package is not installed.
         """
-        try:
-            # Imported here because it is optional, and by name because it carries no types.
-            writer = importlib.import_module("tensorboard.summary.writer.event_file_writer")
-            self._events: Any = importlib.import_module("tensorboard.compat.proto.event_pb2")
-            self._summaries: Any = importlib.import_module("tensorboard.compat.proto.summary_pb2")
-        except ImportError as error:
-            raise ConfigError(
-                "TensorBoard files were asked for, but the package is missing: "
-                "`pip install tensorboard`, or switch them off."
-            ) from error
-        self._writer: Any = writer.EventFileWriter(str(folder))
+        self._writer = event_writer(folder)
 
     def write(self, record: Record) -> None:
-        """Add one event with all values, and the other counters as alternatives to steps."""
+        """Add all values, and the other counters as alternatives to steps."""
         scalars = {**record.values, "counters/frames": record.frames}
         scalars |= {"counters/updates": record.updates, "counters/episodes": record.episodes}
-        make = self._summaries.Summary
-        summary = make(value=[make.Value(tag=t, simple_value=v) for t, v in scalars.items()])
-        event = self._events.Event(wall_time=time.time(), step=record.agent_steps, summary=summary)
-        self._writer.add_event(event)
+        for name, value in scalars.items():
+            self._writer.add_scalar(name, value, record.agent_steps)
 
     def close(self) -> None:
         """Write what is pending."""
         self._writer.close()
+
+
+def event_writer(folder: Path, **options: Any) -> Any:
+    """Return PyTorch's writer of event files.
+
+    Raises:
+      ConfigError: the tensorboard package is not installed.
+    """
+    try:
+        # Imported here because it is optional, and by name because this package needs no torch.
+        module = importlib.import_module("torch.utils.tensorboard")
+    except ImportError as error:
+        raise ConfigError(
+            "TensorBoard files were asked for, but the package is missing: "
+            "`pip install tensorboard`, or switch them off."
+        ) from error
+    return module.SummaryWriter(str(folder), **options)
