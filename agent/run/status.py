@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from ritornello.core.atomic_file import TEMPORARY_SUFFIX
-from ritornello.core.process_death import start_of
 from ritornello.core.run_layout import EVALUATIONS, FINDINGS, STATUS
 from ritornello.metrics.health import Finding
 from ritornello.metrics.output_thread import OutputThread
@@ -133,7 +132,7 @@ class Status:
 
 def identity() -> dict[str, Any]:
     """Return what tells this process from all others: keys of status.json."""
-    return {"pid": os.getpid(), "pid_start": start_of(os.getpid()), "host": platform.node()}
+    return {"pid": os.getpid(), "host": platform.node()}
 
 
 def _replace(path: Path, status: Mapping[str, Any]) -> None:

@@ -32,7 +32,7 @@ import psutil
 
 from ritornello.core.atomic_file import write_json
 from ritornello.core.errors import ConfigError
-from ritornello.core.file_lock import FileLock
+from ritornello.core.file_lock import LOOK_S, FileLock
 from ritornello.core.files import disk
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.core.project import PROJECT_ROOT
@@ -101,12 +101,12 @@ class RunFolder:
             raise ConfigError(f"Cannot write into {folder.path}: {error.strerror}.") from error
         return folder
 
-    def lock(self, wait_s: float = 0.0) -> FileLock:
+    def lock(self, wait_s: float = LOOK_S) -> FileLock:
         """Take the right to write into the folder, before anything in it is touched.
 
         Args:
-          wait_s: how long to wait for another session to end. A program that has just killed one
-            may give it a moment.
+          wait_s: how long to wait for another session to end, or for the live page to look at the
+            lock. A program that has just killed one may give it a moment.
 
         Returns:
           The lock, to be released.

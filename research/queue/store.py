@@ -16,7 +16,6 @@ two disagree.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -38,7 +37,6 @@ from ritornello.core.atomic_file import write_json
 from ritornello.core.errors import ConfigError
 from ritornello.core.file_lock import FileLock, try_lock
 from ritornello.core.plain_data import MAX_TEXT, parse_json, read_text, shown, shown_text
-from ritornello.core.process_death import is_same_process, start_of
 from ritornello.metrics.run_files import last_record
 
 VARIABLE = "ACTOR_CRITIC_EXPERIMENTS"
@@ -237,8 +235,7 @@ class Store:
         if pid is None:
             file.unlink(missing_ok=True)
             return
-        started = start_of(pid) or str(psutil.Process(pid).create_time())
-        write_json(file, {"pid": pid, "started": started})
+        write_json(file, {"pid": pid, "started": str(psutil.Process(pid).create_time())})
 
     def _booked_trainer(self) -> tuple[int, str] | None:
         """Return what `book_trainer` has noted; None: nothing that can be read."""
@@ -289,11 +286,7 @@ def _value(data: Any, key: str) -> Any:
 
 def _kill(pid: int, started: str, say: Callable[[str], None]) -> None:
     """Kill a trainer and its workers, if the process booked is still the same."""
-    try:
-        began_s = float(started)
-    except ValueError:  # it is what `start_of` says
-        began_s = -math.inf
-    if is_same_process(pid, started, began_s):
-        say(f"process {pid} did not end in time: it is killed; its last checkpoint is there")
-        with contextlib.suppress(OSError):  # it has just ended: the lock decides
+    with contextlib.suppress(OSError, psutil.Error):  # it has just ended: the lock decides
+        if str(psutil.Process(pid).create_time()) == started:
+            say(f"process {pid} did not end in time: it is killed; its last checkpoint is there")
             os.killpg(pid, signal.SIGKILL)

@@ -9,9 +9,9 @@ from pathlib import Path
 from research.queue.plan import PlannedRun
 from research.queue.store import Store
 from ritornello.core.errors import ConfigError
+from ritornello.core.file_lock import FileLock
 from ritornello.core.plain_data import parse_json, read_text
-from ritornello.core.process_death import is_same_process
-from ritornello.core.run_layout import STATUS
+from ritornello.core.run_layout import LOCK, STATUS
 
 # A run writes a record every few seconds, whatever it waits for. Before the first, and on a machine
 # that has hardly any time for it, this may take minutes.
@@ -59,4 +59,4 @@ def is_paused(run_folder: Path) -> bool:
         return False  # none, or none that can be read
     if not isinstance(status, dict) or status.get("state") != "paused":
         return False
-    return is_same_process(status.get("pid"), status.get("pid_start"))
+    return FileLock(run_folder / LOCK).is_held()

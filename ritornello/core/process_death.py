@@ -26,7 +26,6 @@ Without /proc (macOS), a family is its process group alone.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import secrets
 import signal
@@ -41,7 +40,6 @@ STARTER = "VTRACE_STARTER"  # environment variable: process id of whoever starte
 FAMILY = "VTRACE_FAMILY"  # environment variable: the mark of the family
 LEAVE_S = 5.0  # for workers to close their environments once the learner is gone
 LOOK_S = 0.1  # how often it is looked whether a process is gone
-SAME_START_S = 2.0  # the kernel counts the start of a process from its own start, in ticks
 END_S = 5.0  # a process that was killed is gone within milliseconds, unless a device holds it
 PARENT_LOOK_S = 0.5
 PARENT_WATCH = "parent-watch"  # name of the thread that looks whether the starter is gone
@@ -236,53 +234,6 @@ def _group_without_proc(group: int) -> list[int]:
     except OSError:
         return []
     return [-group]  # os.kill takes it for the whole group
-
-
-# --- one process ---------------------------------------------------------------------------------
-
-
-def start_of(pid: int) -> str | None:
-    """Return what no other process of this number has had; None if the system does not tell.
-
-    It is the start of the machine, and the ticks from there to that of the process. A time of day
-    would move whenever the clock is set.
-    """
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            boot = file.read().strip()
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name of the program, in brackets, may hold anything.
-            ticks = file.read().rpartition(b")")[2].split()[19]
-        return f"{boot} {int(ticks)}"
-    except (OSError, ValueError, LookupError):
-        return None
-
-
-def is_same_process(pid: object, start: object, began_s: float = math.inf) -> bool:
-    """Whether a process lives, and is not another one that was given its number later.
-
-    Args:
-      pid: its number, as a file has it that may hold anything.
-      start: what `start_of` said of it once; anything but text: it is not known.
-      began_s: a moment when it had begun, in seconds since 1970; asked where starts are not known.
-        A clock that is set deceives this.
-    """
-    import psutil  # not for the warden's program
-
-    if type(pid) is not int or not 0 < pid < 2**31:  # the system's calls take no more bits
-        return False
-    try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        present = start_of(pid)
-        if present is not None and isinstance(start, str):
-            return present == start
-        return bool(process.create_time() <= began_s + SAME_START_S)
-    except psutil.AccessDenied:
-        return True  # somebody else's: it is there, and no more can be known
-    except (psutil.Error, ValueError, OverflowError):
-        return False
 
 
 def _pause(seconds: float) -> None:

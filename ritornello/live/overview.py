@@ -12,12 +12,13 @@ import socket
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import datetime
 from itertools import islice
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from ritornello.analysis.places import NotThereError, ResultsFolder, lines
-from ritornello.core.process_death import is_same_process
+from ritornello.core.errors import ConfigError
+from ritornello.core.file_lock import try_lock
 from ritornello.core.run_layout import FLAGS, LOCK, RECORDS, STATUS, SUMMARY
 from ritornello.core.spec import game_name
 from ritornello.live.journal import record_in
@@ -64,7 +65,9 @@ class Overview:
                 self._kept[run] = kept
         about = dict(kept[1])
         holder, status = (about.pop(name) for name in ("holder", "status"))
-        return {**about, "state": state_of(status, holder, has_summary=bool(signature[3][2]))}
+        is_asked = bool(holder) and status.get("state") not in ENDED
+        is_alive = is_asked and self._is_held(run, holder)
+        return {**about, "state": state_of(status, is_alive, has_summary=bool(signature[3][2]))}
 
     def _look(self, run: str, signature: tuple[tuple[int, int, int], ...]) -> dict[str, Any]:
         flags = self._results.json(run, FLAGS)
@@ -99,6 +102,14 @@ class Overview:
             "holder": self._results.json(run, LOCK, 1000),
         }
 
+    def _is_held(self, run: str, holder: dict[str, Any]) -> bool:
+        """Whether a process has the run's lock; one on another machine is believed."""
+        if holder.get("host", socket.gethostname()) != socket.gethostname():
+            return True  # nothing more is known here; the page shows how long it has been silent
+        with suppress(NotThereError, OSError, ConfigError), self._results.open(run, LOCK) as file:
+            return not try_lock(file.fileno(), Path(run) / LOCK, together=True)
+        return False
+
     def _curve(self, run: str) -> tuple[list[list[float]], Record | None]:
         """Return [agent steps, score] at some records, and the newest record; None without."""
         found: list[Record] = []
@@ -114,12 +125,12 @@ def score_of(record: Record) -> float | None:
     return record.values.get(SCORE, record.values.get(RETURN))
 
 
-def state_of(status: dict[str, Any], holder: dict[str, Any], *, has_summary: bool) -> str:
+def state_of(status: dict[str, Any], is_alive: bool, *, has_summary: bool) -> str:
     """Return in which state a run is.
 
     Args:
       status: of status.json; empty without.
-      holder: what the file of the run's lock says; empty without.
+      is_alive: whether the process that writes into its folder is there.
       has_summary: whether the run says that it came to its end.
 
     Returns:
@@ -129,28 +140,11 @@ def state_of(status: dict[str, Any], holder: dict[str, Any], *, has_summary: boo
     said = status.get("state")
     if said in ENDED:
         return str(said)
-    is_alive = _is_alive(holder, status)
     if said in RUNNING and is_alive:
         return str(said)
     if has_summary:
         return "ended"
     return "training" if is_alive and not said else "stopped"
-
-
-def _is_alive(holder: dict[str, Any], status: dict[str, Any]) -> bool:
-    """Whether the process that took the run's lock is there still; one elsewhere is believed."""
-    pid, since = holder.get("pid"), holder.get("since")
-    if type(pid) is not int or not 0 < pid < 2**31 or not isinstance(since, str):
-        return False
-    if holder.get("host") != socket.gethostname():
-        return True  # nothing more is known here; the page shows how long it has been silent
-    try:
-        taken_s = datetime.fromisoformat(since).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return False
-    start = status.get("pid_start") if status.get("pid") == pid else None
-    # status.json may still be that of a session before, whose process had the same number.
-    return is_same_process(pid, start, taken_s) or is_same_process(pid, None, taken_s)
 
 
 def _count(status: dict[str, Any], newest: Record | None, name: str) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import multiprocessing
 import os
 import signal
@@ -12,11 +11,10 @@ import sys
 import textwrap
 from pathlib import Path
 
-import psutil
 import pytest
 
 from ritornello.core import process_death
-from ritornello.core.process_death import Family, environment_for_child, is_same_process, start_of
+from ritornello.core.process_death import Family, environment_for_child
 from ritornello.core.warden import Warden
 from tests.deadlines import HANGS_S, wait_until
 
@@ -258,19 +256,6 @@ time.sleep(3600)
 """
     with start(program) as child, cleaned_up(child.pid):
         assert child.wait(HANGS_S) == -signal.SIGTERM
-
-
-def test_a_process_is_told_from_a_later_one_of_its_number(monkeypatch):
-    own, began_s = os.getpid(), psutil.Process().create_time()
-    said = start_of(own)
-    assert is_same_process(own, said, -math.inf), "a clock that was set tells nothing"
-    assert not is_same_process(own, "another", math.inf)
-    assert is_same_process(own, None)
-    assert [is_same_process(own, None, began_s + s) for s in (60.0, 0.0, -60.0)] == [1, 1, 0]
-    for nobody in (0, -1, 2**22 + 1, 2**31, 2**62, True, 1.5, str(own), None):
-        assert not is_same_process(nobody, None)
-    monkeypatch.setattr(process_death, "start_of", lambda pid: None)  # as on another system
-    assert not is_same_process(own, said, began_s - 60.0)
 
 
 def test_a_program_that_was_started_otherwise_does_not_follow(monkeypatch):

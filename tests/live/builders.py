@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from ritornello.core.file_lock import FileLock
 from ritornello.metrics.record import Record
 from tests.deadlines import HANGS_S
 
@@ -62,16 +59,19 @@ def make_run(results: Path, name: str, records: Iterable[Record] | int = 20, **f
     return folder
 
 
-def hold(folder: Path, pid: int | None = None) -> None:
-    """Let the lock file name a process that runs: this one."""
-    about = {
-        "pid": pid or os.getpid(),
-        "host": socket.gethostname(),
-        "since": datetime.fromtimestamp(psutil.Process().create_time() + 1)
-        .astimezone()
-        .isoformat(),
-    }
-    (folder / "lock").write_text(json.dumps(about), encoding="utf-8")
+_HELD: list[FileLock] = []  # until this process ends, or `let_go`
+
+
+def hold(folder: Path) -> None:
+    """Take the lock of a run, as the process that trains does."""
+    _HELD.append(FileLock(folder / "lock"))
+    assert _HELD[-1].acquire()
+
+
+def let_go() -> None:
+    """Release all locks of `hold`."""
+    while _HELD:
+        _HELD.pop().release()
 
 
 def write_status(folder: Path, **said: Any) -> None:
