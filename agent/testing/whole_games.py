@@ -188,7 +188,7 @@ def film_game(
     """
     seeds = env_seeds(blueprint.flags.seed or 0, 1, "shown")
     config = _playing_config(blueprint, env)
-    film = Film(video, steps_per_s(config), is_kept_after_error=False)
+    film = Film(video, steps_per_s(config))
     vector = make_filmed_env(config, seeds)
 
     def add_picture() -> None:

@@ -24,21 +24,15 @@ class FilmError(PlatformError):
 class Film:
     """An MP4 file that grows frame by frame under a hidden name, and has its own after `with`.
 
-    Whatever had that name before stays until then. If the film cannot be written, FilmError is
-    raised, and what was written of it is removed.
+    Whatever had that name before stays until then, and where an error cuts the film short. If it
+    cannot be written, FilmError is raised, and what was written of it is removed.
     """
 
-    def __init__(
-        self, path: Path, frames_per_s: float, *, is_kept_after_error: bool = True
-    ) -> None:
-        """Prepare a film; its folder and file, an .mp4, are made on entering `with`.
-
-        `is_kept_after_error` says whether one that an error within `with` cut short is kept.
-        """
+    def __init__(self, path: Path, frames_per_s: float) -> None:
+        """Prepare a film; its folder and file, an .mp4, are made on entering `with`."""
         self._path = path
         self._hidden = path.with_name(f".{path.name}")
         self._rate = frames_per_s
-        self._is_kept_after_error = is_kept_after_error
         self._writer: Any = None
 
     def __enter__(self) -> Film:
@@ -58,18 +52,12 @@ class Film:
             self._writer.write_frame(np.ascontiguousarray(frame[:height, :width]))
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if self._writer is None:
-            return  # it was given up
-        if error is not None and not self._is_kept_after_error:
+        if error is not None:
             self._give_up()
-            return
-        try:
+        elif self._writer is not None:
             with self._told():
                 self._writer.close()
                 os.replace(self._hidden, self._path)
-        except FilmError:
-            if error is None:  # else the first error is the one to tell
-                raise
 
     @contextmanager
     def _told(self) -> Iterator[None]:

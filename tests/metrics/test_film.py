@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import imageio.v3 as iio
@@ -37,17 +37,6 @@ def test_a_film_shows_its_frames_in_order(tmp_path: Path) -> None:
     assert iio.immeta(film, plugin="pyav")["fps"] == 15.0
 
 
-def test_a_film_is_whole_when_it_is_interrupted(tmp_path: Path) -> None:
-    def frames() -> Iterator[np.ndarray]:
-        yield from moving_square(3)
-        raise KeyboardInterrupt
-
-    path = tmp_path / "film.mp4"
-    with pytest.raises(KeyboardInterrupt):
-        write(path, frames())
-    assert len(list(iio.imiter(path, plugin="pyav"))) == 3
-
-
 @pytest.mark.parametrize(
     "frame",
     [None, np.zeros((32, 32, 4), np.uint8), np.zeros((1, 1, 3), np.uint8), np.zeros(3, np.uint8)],
@@ -62,14 +51,14 @@ def test_what_is_no_picture_is_told_as_one_kind_of_error_and_leaves_no_film(
     gc.collect()  # a destructor that tries once more would be told here
 
 
-def test_a_film_that_an_error_cuts_short_replaces_none_where_it_is_not_wanted(
+def test_a_film_that_an_error_cuts_short_replaces_none(
     tmp_path: Path,
 ) -> None:
     path = write(tmp_path / "film.mp4", moving_square(2))
     before = path.read_bytes()
 
     def interrupted() -> None:
-        with Film(path, 15.0, is_kept_after_error=False) as film:
+        with Film(path, 15.0) as film:
             film.add(moving_square(1)[0])
             raise KeyboardInterrupt
 
