@@ -3,9 +3,8 @@
 A day of training is 17,000 records of 100 numbers. A browser gets at most `points` rows at first,
 and later only the rows that are new.
 
-The file may change in any way: a line may be damaged or half written, and a resumed run replaces
-the file by a shorter one. If the bytes before the offset are not the ones that were read, reading
-begins anew, and `generation` says so to whoever has the old rows.
+A line may be damaged or half written, and a resumed run replaces the file by a shorter one. Then
+reading begins anew, and `generation` says so to whoever has the old rows.
 """
 
 from __future__ import annotations
@@ -25,10 +24,8 @@ from numpy.typing import NDArray
 from ritornello.analysis.places import NotThereError, ResultsFolder
 from ritornello.core.run_layout import RECORDS
 from ritornello.metrics.record import Record
-from ritornello.metrics.run_files import MAX_LINE_BYTES
 
 COUNTERS = ("agent_steps", "updates", "episodes")
-FINGERPRINT_BYTES = 256  # before the offset, by which a file is known again
 MAX_NAMES = 500  # metrics of a run; a damaged or hostile file may name any number
 MAX_POINTS = 2000  # rows that a chart is given
 MAX_JOURNALS = 24  # that are kept in memory, the latest used
@@ -121,8 +118,6 @@ class Journal:
     def _forget(self) -> None:
         self._offset = 0
         self._inode = 0
-        self._before = b""  # the bytes that end at the offset
-        self._is_skipping = False  # within a line that is too long
         self._columns: dict[str, array[float]] = {}  # NaN where there was no value
         self._counters: dict[str, array[int]] = {name: array("q") for name in COUNTERS}
         self._minutes: array[float] = array("d")
@@ -133,23 +128,17 @@ class Journal:
 
     def _read(self, file: BinaryIO) -> None:
         facts = os.fstat(file.fileno())
-        file.seek(max(0, self._offset - len(self._before)))
-        is_same = facts.st_ino == self._inode and file.read(len(self._before)) == self._before
-        if not is_same:
+        if facts.st_ino != self._inode or facts.st_size < self._offset:
             self._begin_anew()
             self._inode = facts.st_ino
         file.seek(self._offset)
-        while (line := file.readline(MAX_LINE_BYTES)) and self._offset < facts.st_size:
-            is_whole = line.endswith(b"\n")
-            if not is_whole and len(line) < MAX_LINE_BYTES:
+        for line in file:
+            if not line.endswith(b"\n"):
                 break  # it is being written
-            record = record_in(line) if is_whole and not self._is_skipping else None
+            record = record_in(line)
             if record is not None:
                 self._append(record)
-            self._is_skipping = not is_whole
             self._offset += len(line)
-        file.seek(max(0, self._offset - FINGERPRINT_BYTES))
-        self._before = file.read(min(FINGERPRINT_BYTES, self._offset))
 
     def _append(self, record: Record) -> None:
         """Append a record; rows that the run has gone back behind are dropped."""

@@ -25,7 +25,7 @@ from ritornello.core.atomic_file import atomic_file
 from ritornello.core.errors import ConfigError
 from ritornello.core.run_layout import EVALUATIONS, FINDINGS, GAMES, RECORDS
 from ritornello.metrics.record import Record
-from ritornello.metrics.run_files import is_regular, name_aside, pieces, set_aside
+from ritornello.metrics.run_files import is_regular, name_aside, set_aside
 from ritornello.metrics.sinks import event_writer
 
 EVENT_FILES = "events.out.tfevents.*"
@@ -142,10 +142,8 @@ def _cut(path: Path, wanted: Callable[[str], bool], at: datetime) -> Cut | None:
         return None
     if not is_regular(path):
         return Cut(path.name, 0, set_aside(path, at))
-    verdicts = bytearray()  # one per piece: 1 stays
     with path.open("rb") as file:
-        for piece, whole in pieces(file):
-            verdicts.append(whole and _is_good(piece, wanted))
+        verdicts = bytearray(_is_good(line, wanted) for line in file)  # 1: it stays
     dropped = verdicts.count(0)
     if not dropped:
         return None
@@ -154,14 +152,14 @@ def _cut(path: Path, wanted: Callable[[str], bool], at: datetime) -> Cut | None:
     aside = name_aside(path, at)
     # What is cut is complete on the disk before the journal changes: the inner one is left first.
     with atomic_file(path) as kept, atomic_file(aside) as cut, path.open("rb") as file:
-        for (piece, _), stays in zip(pieces(file), verdicts, strict=True):
-            (kept if stays else cut).write(piece)
+        for line, stays in zip(file, verdicts, strict=True):
+            (kept if stays else cut).write(line)
     return Cut(path.name, dropped, aside)
 
 
-def _is_good(piece: bytes, wanted: Callable[[str], bool]) -> bool:
+def _is_good(line: bytes, wanted: Callable[[str], bool]) -> bool:
     try:
-        return wanted(piece.decode("utf-8"))
+        return line.endswith(b"\n") and wanted(line.decode("utf-8"))
     except (ValueError, LookupError, TypeError, RecursionError):
         return False
 

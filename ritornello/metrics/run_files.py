@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,6 @@ from ritornello.metrics.record import Record
 
 Floats = NDArray[np.float64]
 
-MAX_LINE_BYTES = 4_000_000  # a record is a few kB; a longer line is not one of ours
 TIMES = "Train_time.txt"
 TAIL_BYTES = 65_536  # enough for the last records
 
@@ -131,19 +130,6 @@ def games_counted(folder: Path) -> int:
     return counted
 
 
-def pieces(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
-    """Yield every byte of a file in order, in lines; of a line that is too long, in parts.
-
-    Yields:
-      The bytes with their line end, and whether they are a whole line.
-    """
-    begins = True
-    while piece := file.readline(MAX_LINE_BYTES):
-        ends = piece.endswith(b"\n")
-        yield piece, begins and ends
-        begins = ends
-
-
 def is_regular(path: Path) -> bool:
     """Whether `path` is a file that may be read and written: no folder, no pipe, no link."""
     try:
@@ -201,7 +187,8 @@ def _lines(path: Path) -> list[str]:
         if not path.is_file():  # opening a pipe would wait for somebody to write
             raise OSError("it is not a file")
         with path.open("rb") as file:
-            return [piece.decode("utf-8", "replace") for piece, whole in pieces(file) if whole]
+            lines = [line for line in file if line.endswith(b"\n")]
+            return [line.decode("utf-8", "replace") for line in lines]
     except OSError as error:
         log.warning("%s is passed over: %s", path, error)
         return []
