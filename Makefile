@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
-FAST := not slow and not learning and not chaos and not cluster and not browser
+FAST := not slow and not learning and not chaos and not cluster
 
 .DEFAULT_GOAL := help
 .PHONY: help setup train watch live test test-all chaos check format format-check lint type smoke docs research bench bench-relative research-test docker clean

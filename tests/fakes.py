@@ -14,7 +14,14 @@ from gymnasium.spaces import Box, Discrete
 EPISODE_LENGTHS = range(3, 12)  # CountingEnv draws from these
 
 
-class CountingEnv(gymnasium.Env):
+class Drawn(gymnasium.Env):
+    """Takes a render mode, as every environment must."""
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+
+class CountingEnv(Drawn):
     """Every row says which one it is, so that a misplaced row is visible.
 
     Observation (float32, exact): [seed of the episode % 2**16, seed // 2**16, t, previous action],
@@ -22,10 +29,8 @@ class CountingEnv(gymnasium.Env):
     with the seed, and so does whether the episode is terminated or truncated: see `plan`.
     """
 
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
-        self.observation_space = Box(-1, 2**16, (4,), np.float32)
-        self.action_space = Discrete(3)
+    observation_space = Box(-1, 2**16, (4,), np.float32)
+    action_space = Discrete(3)
 
     @staticmethod
     def plan(seed):
@@ -64,23 +69,21 @@ class OwingEnv(CountingEnv):
         return observation, -reward, terminated, truncated, info
 
 
-class ChainEnv(gymnasium.Env):
-    """A corridor of `length` cells: going right (action 1) to its end pays 1 and terminates.
+class ChainEnv(Drawn):
+    """A corridor of `LENGTH` cells: going right (action 1) to its end pays 1 and terminates.
 
     Observation: one-hot position. Action 0 goes left, and stays in the first cell. Cut after
-    `time_limit` steps.
+    `TIME_LIMIT` steps.
     """
 
-    def __init__(self, length=5, time_limit=50, render_mode=None):
-        self.render_mode = render_mode
-        self.length, self.time_limit = length, time_limit
-        self.observation_space = Box(0, 1, (length,), np.float32)
-        self.action_space = Discrete(2)
+    LENGTH, TIME_LIMIT = 5, 50
+    observation_space = Box(0, 1, (LENGTH,), np.float32)
+    action_space = Discrete(2)
 
-    @staticmethod
-    def optimal_value(gamma, position=0, length=5):
+    @classmethod
+    def optimal_value(cls, gamma, position=0):
         """Value of a position under the best policy, which only goes right."""
-        return gamma ** (length - 2 - position)
+        return gamma ** (cls.LENGTH - 2 - position)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -90,25 +93,23 @@ class ChainEnv(gymnasium.Env):
     def step(self, action):
         self.position = max(0, self.position + (1 if action == 1 else -1))
         self.t += 1
-        solved = self.position == self.length - 1
-        truncated = self.t >= self.time_limit and not solved
+        solved = self.position == self.LENGTH - 1
+        truncated = self.t >= self.TIME_LIMIT and not solved
         return self._observe(), float(solved), solved, truncated, {}
 
     def _observe(self):
-        return np.eye(self.length, dtype=np.float32)[self.position]
+        return np.eye(self.LENGTH, dtype=np.float32)[self.position]
 
 
-class InfiniteEnv(gymnasium.Env):
-    """Reward 1 for ever; only time cuts it, after `time_limit` steps.
+class InfiniteEnv(Drawn):
+    """Reward 1 for ever; only time cuts it, after `TIME_LIMIT` steps.
 
     A learner that takes truncation for termination finds less than the true value.
     """
 
-    def __init__(self, time_limit=10, render_mode=None):
-        self.render_mode = render_mode
-        self.time_limit = time_limit
-        self.observation_space = Box(0, 1, (2,), np.float32)
-        self.action_space = Discrete(2)
+    TIME_LIMIT = 10
+    observation_space = Box(0, 1, (2,), np.float32)
+    action_space = Discrete(2)
 
     @staticmethod
     def true_value(gamma):
@@ -122,7 +123,7 @@ class InfiniteEnv(gymnasium.Env):
 
     def step(self, action):
         self.t += 1
-        return np.ones(2, np.float32), 1.0, False, self.t >= self.time_limit, {}
+        return np.ones(2, np.float32), 1.0, False, self.t >= self.TIME_LIMIT, {}
 
 
 class MirrorEnv(ChainEnv):
@@ -133,10 +134,7 @@ class MirrorEnv(ChainEnv):
     """
 
     PRIZE = 1000.0
-
-    def __init__(self, length=5, time_limit=50, render_mode=None):
-        super().__init__(length, time_limit, render_mode)
-        self.observation_space = Box(-1, 1, (length,), np.float32)
+    observation_space = Box(-1, 1, (ChainEnv.LENGTH,), np.float32)
 
     def step(self, action):
         observation, reward, *rest = super().step(1 - action)
@@ -149,12 +147,10 @@ class MirrorEnv(ChainEnv):
 class UprightEnv(ChainEnv):
     """The corridor with the space of `MirrorEnv`, so that both can be games of one run."""
 
-    def __init__(self, length=5, time_limit=50, render_mode=None):
-        super().__init__(length, time_limit, render_mode)
-        self.observation_space = Box(-1, 1, (length,), np.float32)
+    observation_space = MirrorEnv.observation_space
 
 
-class DelayedEnv(gymnasium.Env):
+class DelayedEnv(Drawn):
     """The first action decides what the last step pays; those between change nothing.
 
     Action 0 pays `AT_ONCE` and leads to a corridor that pays nothing; action 1 pays nothing and
@@ -165,10 +161,8 @@ class DelayedEnv(gymnasium.Env):
     AT_ONCE = 0.2
     LENGTH = 8  # steps in a corridor
 
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
-        self.observation_space = Box(0, 1, (1 + 2 * self.LENGTH,), np.float32)
-        self.action_space = Discrete(2)
+    observation_space = Box(0, 1, (1 + 2 * LENGTH,), np.float32)
+    action_space = Discrete(2)
 
     @classmethod
     def optimal_value(cls, gamma, place=0):
@@ -196,7 +190,7 @@ class DelayedEnv(gymnasium.Env):
         return np.eye(1 + 2 * self.LENGTH, dtype=np.float32)[column]
 
 
-class CueEnv(gymnasium.Env):
+class CueEnv(Drawn):
     """What is seen at the start says what is right at the end, when it is not seen any more.
 
     Observation: [cue is 0, cue is 1, now it counts]. The action at the end pays 1 if it is the cue
@@ -205,10 +199,8 @@ class CueEnv(gymnasium.Env):
 
     BLANKS = 1  # observations of zeros between the cue and the end
 
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
-        self.observation_space = Box(0, 1, (3,), np.float32)
-        self.action_space = Discrete(2)
+    observation_space = Box(0, 1, (3,), np.float32)
+    action_space = Discrete(2)
 
     @classmethod
     def game(cls, cue):
@@ -227,15 +219,13 @@ class CueEnv(gymnasium.Env):
         return self.game(self.cue)[self.t], reward, last, False, {}
 
 
-class BanditEnv(gymnasium.Env):
+class BanditEnv(Drawn):
     """One decision: arm i pays 1 with probability `MEANS[i]`, else nothing."""
 
     MEANS = (0.1, 0.5, 0.9)
 
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
-        self.observation_space = Box(0, 1, (1,), np.float32)
-        self.action_space = Discrete(len(self.MEANS))
+    observation_space = Box(0, 1, (1,), np.float32)
+    action_space = Discrete(len(MEANS))
 
     @classmethod
     def best_policy(cls, entropy_cost):
@@ -252,24 +242,17 @@ class BanditEnv(gymnasium.Env):
         return np.ones(1, np.float32), float(pays), True, False, {}
 
 
-def register_fakes():
-    """Make the fakes known to Gymnasium as tests/Counting-v0 and Counting-v0, and so on."""
-    fakes = {
-        "Counting-v0": CountingEnv,
-        "Owing-v0": OwingEnv,
-        "Chain-v0": ChainEnv,
-        "Infinite-v0": InfiniteEnv,
-        "Mirror-v0": MirrorEnv,
-        "Upright-v0": UprightEnv,
-        "Delayed-v0": DelayedEnv,
-        "Cue-v0": CueEnv,
-        "Bandit-v0": BanditEnv,
-    }
-    for name, cls in fakes.items():
+def register(*classes):
+    """Make `CountingEnv` known to Gymnasium as tests/Counting-v0 and Counting-v0, and so on."""
+    for cls in classes:
+        name = f"{cls.__name__.removesuffix('Env')}-v0"
         for env_id in (name, f"tests/{name}"):
             if env_id not in gymnasium.registry:
                 gymnasium.register(env_id, entry_point=cls)
 
 
 # On import, because the part of "module:id" before the colon only gets imported.
-register_fakes()
+register(
+    CountingEnv, OwingEnv, ChainEnv, InfiniteEnv, MirrorEnv, UprightEnv, DelayedEnv, CueEnv,
+    BanditEnv,
+)  # fmt: skip

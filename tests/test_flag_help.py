@@ -4,26 +4,13 @@ import pytest
 
 from ritornello import main
 from ritornello.flags.group import marks_of
-from ritornello.flags.help import MAIN_FLAGS, flag_groups, help_text, topic_of
+from ritornello.flags.help import MAIN_FLAGS, help_text, topic_of
 from ritornello.flags.options import GROUPS, Flags
 from ritornello.flags.presets import PRESETS
 
 
 def shown_name(name: str) -> str:
     return f"--{marks_of(Flags.model_fields[name]).also or name}=<"
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("replay_parameters", "list"),
-        ("env_shares", "number,number,..."),
-        ("cache_output_buffer_size", "auto | int"),
-    ],
-)
-def test_help_shows_what_a_flag_takes_as_its_type_says(name, kind):
-    shown = {flag: taken for flags in flag_groups().values() for flag, taken, *_ in flags}
-    assert shown[name] == kind
 
 
 def test_each_help_shows_its_flags_and_no_others():

@@ -2,15 +2,18 @@
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from ritornello import main
 from ritornello.core.errors import CheckpointError, PlatformError
 from tests.deadlines import HANGS_S
+from tests.house import ROOT
 
 
 def test_the_program_starts_itself_anew_with_the_whole_command_line(monkeypatch):
@@ -84,3 +87,40 @@ def test_what_a_strangers_file_names_is_shown_as_text(monkeypatch, capsys, kind,
     assert first.endswith("é\\x1b[2J │ of another network:")
     assert second == "  \\x1b]0;owned\\x07: expected nothing"
     assert last.endswith("Leave it.")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="terminals of Unix")
+def test_a_frozen_terminal_is_not_waited_for(monkeypatch):
+    import termios
+
+    ours, theirs = os.openpty()
+    monkeypatch.setattr(sys, "stdout", os.fdopen(theirs, "w"))
+    termios.tcflow(theirs, termios.TCOOFF)
+    thread = threading.Thread(target=main.announce, args=("loading",), daemon=True)
+    thread.start()
+    thread.join(HANGS_S)
+    hangs = thread.is_alive()
+    termios.tcflow(theirs, termios.TCOON)
+    sys.stdout.close()
+    os.close(ours)
+    assert not hangs
+
+
+def test_a_file_a_closed_output_and_none_are_told_nothing(monkeypatch, tmp_path):
+    with (tmp_path / "out").open("w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        main.announce("loading")
+    main.announce("loading")  # closed by now
+    monkeypatch.setattr(sys, "stdout", None)
+    main.announce("loading")
+    assert (tmp_path / "out").read_text() == ""
+
+
+def test_a_mistake_in_a_name_is_told_before_pytorch_is_loaded():
+    command = [sys.executable, "-X", "importtime", "main.py", "--batchsize=4"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S)
+    assert done.returncode == 2
+    assert "did you mean --batch_size" in done.stderr
+    loaded = re.findall(r"\| +([\w.]+)$", done.stderr, re.MULTILINE)
+    assert "pydantic" in loaded
+    assert "torch" not in loaded

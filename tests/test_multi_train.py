@@ -182,25 +182,24 @@ def test_a_run_starts_from_that_of_its_seed_and_its_point_in_the_grid() -> None:
 # --- running -----------------------------------------------------------------------------------
 
 
-def begin_chain(tmp_path: Path, first_env: str) -> SequenceFolder:
+@pytest.mark.process
+def test_a_later_run_waits_for_the_run_it_starts_from_and_gets_its_folder(
+    tmp_path: Path, fake_main: Path
+) -> None:
     data = {
         "base": {"lr": 0.01},
         "seeds": [1, 2],
         "runs": [
-            {"name": "first", "flags": {"env": first_env}},
+            {"name": "first", "flags": {"env": "Fail-v0"}},
             {"name": "then", "flags": {"env": "Ok-v0", "load_model_url": {"run": "first"}}},
         ],
         "test": {"env": "Ok-v0"},
     }
     plan = parse_plan(data, default_name="test", where="test")
-    return SequenceFolder.create(tmp_path / "results", plan, [])
-
-
-@pytest.mark.process
-def test_a_later_run_gets_the_folder_of_the_run_it_starts_from(
-    tmp_path: Path, fake_main: Path
-) -> None:
-    folder = begin_chain(tmp_path, "Ok-v0")
+    folder = SequenceFolder.create(tmp_path / "results", plan, [])
+    run_sequence(folder, Interrupts())
+    assert statuses(folder) == ["failed", "waiting", "waiting", "waiting"] * 2
+    fake_main.write_text(FAKE_MAIN.replace("Fail-v0", "Never-v0"))
     run_sequence(folder, Interrupts())
     assert statuses(folder) == ["done"] * 8
     assert [run.group for run in folder.runs[:4]] == ["first", "test first", "then", "test then"]
@@ -231,18 +230,6 @@ def test_a_run_that_goes_on_from_another_resumes_it_in_a_folder_of_its_own(
     # What it left out is the replay of the other run, and not its own.
     own = ["--op_mode=train_w_load", f"--load_model_url={made}", "--load_replay=True"]
     assert resumed[2:5] == own
-
-
-@pytest.mark.process
-def test_what_starts_from_a_failed_run_waits_until_that_is_done(
-    tmp_path: Path, fake_main: Path
-) -> None:
-    folder = begin_chain(tmp_path, "Fail-v0")
-    run_sequence(folder, Interrupts())
-    assert statuses(folder) == ["failed", "waiting", "waiting", "waiting"] * 2
-    fake_main.write_text(FAKE_MAIN.replace("Fail-v0", "Never-v0"))
-    run_sequence(folder, Interrupts())
-    assert statuses(folder) == ["done"] * 8
 
 
 @pytest.mark.process

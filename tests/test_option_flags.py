@@ -5,7 +5,7 @@ import pytest
 
 from ritornello.core.errors import ConfigError
 from ritornello.flags.options import MIN_SCHEDULE_STEPS, Flags
-from ritornello.flags.parsing import check_values, parse, remarks
+from ritornello.flags.parsing import parse, remarks
 from ritornello.flags.presets import PRESETS, describe
 from ritornello.replay.registry import SHIPPED, sampler_of
 
@@ -173,26 +173,11 @@ def test_every_boolean_honours_true_and_false(text, value):
         assert getattr(resolve(f"--{name}={text}"), name) is value
 
 
-def test_all_mistakes_are_told_at_once_with_names_and_values():
-    with pytest.raises(ConfigError) as caught:
-        resolve("--batch_size=0", "--gamma=2", "--optimizer=sgd")
-    text = str(caught.value)
-    assert "--batch_size=0" in text
-    assert "--gamma=2" in text
-    assert "--optimizer=sgd" in text
-    assert "Traceback" not in text
-
-
 def test_without_a_queue_a_pace_is_demanded():
     replay = '[{"type": "standard", "capacity": 9, "sample_ratio": 1}]'
     with pytest.raises(ConfigError, match="max_draws_per_unroll"):
         resolve(f"--replay_parameters={replay}")
     assert resolve(f"--replay_parameters={replay}", "--max_draws_per_unroll=4")
-
-
-def test_flags_survive_json():
-    flags = resolve("--seed=3", "--cache_output_buffer_size=2")
-    assert Flags(**json.loads(json.dumps(flags.to_json()))) == flags
 
 
 def test_short_runs_keep_their_learning_rate_and_long_ones_anneal_it_to_their_end():
@@ -303,37 +288,6 @@ def test_numbers_that_are_none_are_refused(flag):
 def test_sizes_beyond_all_sense_are_refused_before_anything_is_made_of_them(flag):
     with pytest.raises(ConfigError, match=f"--{flag.split('=')[0]}=.*(less than|valid integer|to)"):
         resolve(f"--{flag}")
-
-
-@pytest.mark.parametrize(
-    ("flag", "expected"),
-    [
-        *(
-            (f"frame_scale_resolution={text}", "expected <height>,<width> in pixels, such as 84,84")
-            for text in ("84x84", "84,84,84")
-        ),
-        ("precision=fp16", "expected auto, bf16 or fp32"),
-        ("cache_output_buffer_size=abc", "expected auto or a whole number"),
-    ],
-)
-def test_of_a_flag_of_several_kinds_or_parts_one_line_says_what_it_takes(flag, expected):
-    with pytest.raises(ConfigError) as raised:
-        resolve(f"--{flag}")
-    assert str(raised.value) == f"--{flag}: {expected}"
-    name, _, value = flag.partition("=")
-    told, _ = sorted(check_values({name: value, "lr": -1}), key=lambda line: "--lr" in line)
-    assert told.startswith(f"--{flag}: ")
-
-
-def test_a_resolution_may_be_a_list_or_a_text():
-    for value in ("84,42", "[84, 42]", [84, 42], (84, 42), ["84", "42"]):
-        assert Flags(frame_scale_resolution=value).frame_scale_resolution == (84, 42)
-    (line,) = check_values({"frame_scale_resolution": [84]})
-    assert (
-        line == "--frame_scale_resolution=[84]: expected <height>,<width> in pixels, such as 84,84"
-    )
-    (line,) = check_values({"frame_scale_resolution": "0,84"})
-    assert "greater than or equal to 1" in line
 
 
 @pytest.mark.parametrize(

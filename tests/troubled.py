@@ -13,10 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gymnasium
-
 from ritornello.core.process_death import FAMILY
-from tests.fakes import CountingEnv
+from tests.fakes import CountingEnv, register
 from tests.troubles import hang_in_c
 
 STEPS_BEFORE = 30  # a few unrolls, and more than are tried before a run begins
@@ -107,17 +105,7 @@ def closed(folder):
     return {int(path.name.partition("_")[2]) for path in Path(folder).glob("closed_*")}
 
 
-def register_troubled():
-    for cls in (
-        HangingEnv, ExitingEnv, InterruptingEnv, OwningEnv, CarelessEnv,
-        OwningAndHangingEnv,
-    ):  # fmt: skip
-        env_id = f"tests/{cls.__name__.removesuffix('Env')}-v0"
-        if env_id not in gymnasium.registry:
-            gymnasium.register(env_id, entry_point=cls)
-
-
-register_troubled()
+register(HangingEnv, ExitingEnv, InterruptingEnv, OwningEnv, CarelessEnv, OwningAndHangingEnv)
 
 
 def lives(pid):

@@ -6,12 +6,13 @@ deterministic given the seed of its reset, and what the best policy earns is kno
 
 from __future__ import annotations
 
-import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
+from tests.fakes import Drawn, register
 
-class ReachEnv(gymnasium.Env):
+
+class ReachEnv(Drawn):
     """Move to a target in the plane: a step of at most `STEP` along each axis.
 
     Observation: the way to the target. A step pays by how much it came nearer, so that a game pays
@@ -20,10 +21,8 @@ class ReachEnv(gymnasium.Env):
 
     STEP, NEAR, TIME_LIMIT = 0.25, 0.15, 20
 
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
-        self.observation_space = Box(-4, 4, (2,), np.float32)
-        self.action_space = Box(-1, 1, (2,), np.float32)
+    observation_space = Box(-4, 4, (2,), np.float32)
+    action_space = Box(-1, 1, (2,), np.float32)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -50,9 +49,7 @@ class RemoteEnv(ReachEnv):
 
     UNIT, PLACE = np.array([1e-3, 1e3]), np.array([7.0, -2e4])
 
-    def __init__(self, render_mode=None):
-        super().__init__(render_mode)
-        self.observation_space = Box(-1e5, 1e5, (2,), np.float32)
+    observation_space = Box(-1e5, 1e5, (2,), np.float32)
 
     def reset(self, *, seed=None, options=None):
         way, info = super().reset(seed=seed)
@@ -63,15 +60,13 @@ class RemoteEnv(ReachEnv):
         return (way * self.UNIT + self.PLACE).astype(np.float32), *others
 
 
-class DialsEnv(gymnasium.Env):
+class DialsEnv(Drawn):
     """Three dials are to be set as shown; each that is right pays a third. 4 steps, then over."""
 
     DIALS = (3, 2, 4)
 
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
-        self.observation_space = Box(0, 1, (sum(self.DIALS),), np.float32)
-        self.action_space = MultiDiscrete(self.DIALS)
+    observation_space = Box(0, 1, (sum(DIALS),), np.float32)
+    action_space = MultiDiscrete(DIALS)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -90,22 +85,20 @@ class DialsEnv(gymnasium.Env):
         return np.concatenate([np.eye(n, dtype=np.float32)[digit] for digit, n in digits])
 
 
-class MixedEnv(gymnasium.Env):
+class MixedEnv(Drawn):
     """A dict of everything: two switches, a lever among three from 1, and one number.
 
     All that is right pays: a quarter for each switch and the lever as shown, and a quarter less the
     distance of the number, at most. 4 steps, then over.
     """
 
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
-        self.observation_space = Box(-1, 1, (6,), np.float32)
-        self.action_space = Dict(
-            {
-                "number": Box(-1, 1, (1, 1), np.float64),
-                "others": Tuple((MultiBinary(2), Discrete(3, start=1))),
-            }
-        )
+    observation_space = Box(-1, 1, (6,), np.float32)
+    action_space = Dict(
+        {
+            "number": Box(-1, 1, (1, 1), np.float64),
+            "others": Tuple((MultiBinary(2), Discrete(3, start=1))),
+        }
+    )
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -128,13 +121,11 @@ class MixedEnv(gymnasium.Env):
         return np.array([*self.switches, *lever, self.number], np.float32)
 
 
-class LampEnv(gymnasium.Env):
+class LampEnv(Drawn):
     """An RGB image of 9 x 13 pixels in which one of three lamps is lit: choose it. 4 steps."""
 
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
-        self.observation_space = Box(0, 255, (9, 13, 3), np.uint8)
-        self.action_space = Discrete(3)
+    observation_space = Box(0, 255, (9, 13, 3), np.uint8)
+    action_space = Discrete(3)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -153,23 +144,21 @@ class LampEnv(gymnasium.Env):
         return image
 
 
-class SignEnv(gymnasium.Env):
+class SignEnv(Drawn):
     """A dict: an image whose left or right half is bright, and beside it what that means.
 
     The bright half is right if `honest`, the other one if not, so that neither tells anything by
     itself. `noise` are a flag and two numbers that say nothing. 4 steps, then over.
     """
 
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
-        self.observation_space = Dict(
-            {
-                "image": Box(0, 255, (11, 16, 1), np.uint8),
-                "honest": Discrete(2),
-                "noise": Tuple((MultiBinary(1), Box(-1, 1, (2,), np.float32))),
-            }
-        )
-        self.action_space = Discrete(2)
+    observation_space = Dict(
+        {
+            "image": Box(0, 255, (11, 16, 1), np.uint8),
+            "honest": Discrete(2),
+            "noise": Tuple((MultiBinary(1), Box(-1, 1, (2,), np.float32))),
+        }
+    )
+    action_space = Discrete(2)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -192,20 +181,4 @@ class SignEnv(gymnasium.Env):
         return {"image": image, "honest": self.honest, "noise": noise}
 
 
-def register_worlds():
-    """Make them known to Gymnasium as tests/Reach-v0 and so on."""
-    worlds = {
-        "Reach-v0": ReachEnv,
-        "Remote-v0": RemoteEnv,
-        "Dials-v0": DialsEnv,
-        "Mixed-v0": MixedEnv,
-        "Lamp-v0": LampEnv,
-        "Sign-v0": SignEnv,
-    }
-    for name, cls in worlds.items():
-        if f"tests/{name}" not in gymnasium.registry:
-            gymnasium.register(f"tests/{name}", entry_point=cls)
-
-
-# On import, because the part of "module:id" before the colon only gets imported.
-register_worlds()
+register(ReachEnv, RemoteEnv, DialsEnv, MixedEnv, LampEnv, SignEnv)

@@ -21,7 +21,6 @@ from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_text
 from ritornello.wrappers.registry import gym_spec, make_env_spec, make_env_vector
 from ritornello.wrappers.start_line import describe
-from tests.deadlines import HANGS_S
 from tests.extensions import own_environment
 from tests.extensions.runs import new_folder, saved_in, trained
 from tests.wrappers.lying import registered
@@ -348,25 +347,6 @@ def test_what_was_found_is_printed_before_an_environment_is_left(capsys):
     captured = capsys.readouterr()
     assert "reset: returns (observation, info)" in captured.out
     assert captured.err == "interrupted\n"
-
-
-def test_an_environment_that_does_not_come_back_is_spoken_of(monkeypatch):
-    said, asked = [], []
-
-    class Patient(Silent):
-        def step(self, action):
-            deadline = time.monotonic() + HANGS_S
-            while not said and time.monotonic() < deadline:
-                time.sleep(0.01)
-            return super().step(action)
-
-    told_if_slow = checker.told_if_slow
-    monkeypatch.setattr(checker, "told_if_slow", lambda env_id: told_if_slow(env_id, 0.05))
-    monkeypatch.setattr("ritornello.core.standard_error.say", said.append)
-    with env_of(Patient) as env_id:
-        check(env_id, show=asked.append)
-    assert "is tried out, and has not come back" in said[0]
-    assert any("reset:" in line for line in asked)
 
 
 def test_a_slow_environment_plays_fewer_steps(monkeypatch):

@@ -22,7 +22,6 @@ from ritornello.sequences.runner import Interrupts
 from ritornello.sequences.tuner import (
     Search,
     Tuner,
-    TuningFailed,
     create_folder,
     is_tuning,
     load_search,
@@ -130,17 +129,6 @@ def test_a_trial_below_the_median_is_ended_early(
     assert work(folder)
     assert [trial.state.name for trial in study(folder)] == ["COMPLETE", "COMPLETE", "PRUNED"]
     assert folder.runs[2].status == "stopped"
-
-
-def test_failures_count_as_trials_and_too_many_in_a_row_end_the_search(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tuner, "MAX_FAILURES", 2)
-    folder = begun(tmp_path, trials=9, base={**BASE, "gamma": 0.5})
-    with pytest.raises(TuningFailed, match="the last 2 trials failed"):
-        work(folder)
-    assert [trial.state.name for trial in study(folder)] == ["FAIL"] * 2
-    assert not (folder.path / "best.json").exists()
 
 
 def test_ctrl_c_saves_and_resume_goes_on_with_the_same_trial(tmp_path: Path) -> None:

@@ -2,14 +2,7 @@
 
 import threading
 
-import gymnasium
-import pytest
-
-from ritornello.core.errors import ConfigError
-from ritornello.wrappers.check import check
-from ritornello.wrappers.registry import gym_spec
 from ritornello.wrappers.user_code import told_if_slow
-from tests.extensions.own_environment import Light
 
 
 class Terminal:
@@ -42,38 +35,3 @@ def test_an_environment_that_does_not_come_back_is_named_with_its_line(monkeypat
 
 def hangs_until(done):
     assert done.wait(240)
-
-
-class Sized(Light):
-    """An environment that takes arguments."""
-
-    def __init__(self, size=3, *, hardness=1.0, render_mode=None):
-        super().__init__()
-
-
-@pytest.fixture
-def sized(monkeypatch):
-    for name, maker in (("Sized-v0", Sized), ("Bare-v0", lambda: Light())):
-        gymnasium.register(name, entry_point=maker)
-    yield
-    for name in ("Sized-v0", "Bare-v0"):
-        del gymnasium.registry[name]
-
-
-@pytest.mark.parametrize(
-    ("env_id", "found"),
-    [
-        ("Sized-v0", "it takes size, hardness. Write one of these, or leave foo out."),
-        ("Bare-v0", "leave foo out."),
-    ],
-)
-def test_an_argument_that_an_environment_does_not_take_is_told_with_those_it_takes(
-    sized, env_id, found
-):
-    told = f'--env_kwargs={{"foo": 1}} gives foo, which {env_id} does not take: {found}'
-    with pytest.raises(ConfigError) as raised:
-        gym_spec(env_id, '{"foo": 1}')
-    assert str(raised.value) == told
-    lines = []
-    check(env_id, '{"foo": 1}', show=lines.append)
-    assert lines[-1].endswith(f"making it: {told.removesuffix('.')}")
