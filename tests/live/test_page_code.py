@@ -23,6 +23,7 @@ NODE = shutil.which("node")
 
 pytestmark = [
     pytest.mark.process,
+    pytest.mark.browser,
     pytest.mark.skipif(NODE is None, reason="there is no node on this machine"),
 ]
 
