@@ -21,10 +21,9 @@ from ritornello.core.spec import game_name
 from ritornello.core.standard_error import limit_warnings
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import SINKS
-from ritornello.metrics.console import ConsoleSink
+from ritornello.metrics.console import ConsoleSink, Goal
 from ritornello.metrics.output_thread import BackgroundHandler, BackgroundSink, OutputThread
 from ritornello.metrics.sinks import JsonLinesSink, Sink, Tee, TensorBoardSink, TextFilesSink
-from ritornello.metrics.view import Goal
 
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(processName)s/%(threadName)s %(name)s: %(message)s"
 # These describe each font and image they touch at DEBUG, which would bury our own lines.

@@ -1,4 +1,4 @@
-"""ResultsFolder: runs below a folder, and the files in them. Nothing outside of it can be named.
+"""ResultsFolder: runs below a folder, and what their files say. Nothing outside can be named.
 
 A run is named by its path below the folder, such as `Pong_20261122-134500`, or
 `sequence_20261122/001_queue_seed1/Pong_20261122-134500` for a run of a sequence. Whatever a browser
@@ -9,6 +9,7 @@ link nor a pipe can lead the page astray.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import stat
 from collections.abc import Iterator
@@ -17,11 +18,25 @@ from typing import Any, BinaryIO
 
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.plain_data import parse_json, shown_text
-from ritornello.core.run_layout import CHECKPOINTS, FLAGS, RECORDS
+from ritornello.core.run_layout import (
+    CHECKPOINTS,
+    EVALUATIONS,
+    FINDINGS,
+    FLAGS,
+    LOG,
+    RECORDS,
+    SESSIONS,
+)
+from ritornello.metrics.run_files import csv_cells
 
 MAX_DEPTH = 4  # results/<collection>/<sequence>/<run of it>/<run folder>
 MAX_FOLDERS = 20_000  # that are looked into; a results folder of years has fewer
 MAX_JSON_BYTES = 4_000_000
+TAIL_BYTES = 200_000  # some thousand lines; of train.log, lines for debugging can be most of it
+MAX_ROWS = 200
+MAX_CELL = 500  # characters
+MAX_SESSIONS_BYTES = 50_000_000  # run.json of a thousand sessions is below
+FINDING = ("time", "agent_steps", "updates", "name", "message", "advice")
 # O_NONBLOCK: opening a pipe must not wait for somebody to write.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 
@@ -172,3 +187,51 @@ def _listing(folder: Path) -> tuple[set[str], list[str]]:
         return set(), []
     folders = sorted((n for n, is_folder in found if is_folder and not n.startswith(".")))
     return {name for name, _ in found}, folders[::-1]
+
+
+def sessions(results: ResultsFolder, run: str) -> list[dict[str, Any]]:
+    """Return the sessions in run.json, the first one first."""
+    first = results.json(run, SESSIONS, MAX_SESSIONS_BYTES)
+    later = first.pop("resumed", [])
+    every = [first, *(later if isinstance(later, list) else [])]
+    return [each for each in every if each and isinstance(each, dict)]
+
+
+def findings(results: ResultsFolder, run: str) -> list[dict[str, Any]]:
+    """Return what the health metrics said, the newest first, under the names of FINDING."""
+    found: list[dict[str, Any]] = []
+    for line in results.tail(run, FINDINGS, TAIL_BYTES):
+        with contextlib.suppress(ValueError, RecursionError):
+            data = json.loads(line)
+            if isinstance(data, dict):
+                found.append({name: _cell(data.get(name)) for name in FINDING})
+    return found[: -MAX_ROWS - 1 : -1]
+
+
+def evaluations(results: ResultsFolder, run: str) -> list[dict[str, Any]]:
+    """Return the rows of evaluations.csv, the newest first."""
+    heading = ""
+    with contextlib.suppress(NotThereError, OSError), results.open(run, EVALUATIONS) as file:
+        heading = file.readline(10_000).decode("utf-8", "replace")
+    names = csv_cells(heading)
+    lines = [x for x in results.tail(run, EVALUATIONS, TAIL_BYTES) if x + "\n" != heading]
+    rows = [
+        {name: _cell(value) for name, value in zip(names, cells, strict=True)}
+        for cells in map(csv_cells, lines)
+        if len(cells) == len(names)
+    ]
+    return rows[: -MAX_ROWS - 1 : -1]
+
+
+def log_tail(results: ResultsFolder, run: str) -> list[str]:
+    """Return the last whole lines of train.log; those for debugging only where all are."""
+    every = [line[:5000] for line in results.tail(run, LOG, TAIL_BYTES)]
+    return ([line for line in every if " DEBUG " not in line] or every)[-MAX_ROWS:]
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str):
+        return value[:MAX_CELL]
+    if value is None or type(value) in (bool, int) or (type(value) is float and value == value):
+        return value
+    return str(value)[:MAX_CELL]

@@ -20,9 +20,8 @@ from ritornello.analysis.comparison import energy_text, games_figure, share_text
 from ritornello.analysis.figure import png
 from ritornello.analysis.options import command_parser
 from ritornello.analysis.page import Page, code, facts, picture, table
-from ritornello.analysis.places import ResultsFolder
+from ritornello.analysis.places import ResultsFolder, evaluations, findings, log_tail, sessions
 from ritornello.analysis.profiles import profiles_figure, scored_of
-from ritornello.analysis.run_details import evaluations, findings, log_tail, sessions
 from ritornello.analysis.run_facts import commit_text, default_flags, machine_text, own_command
 from ritornello.core.atomic_file import write_text
 from ritornello.core.durations import duration

@@ -6,7 +6,7 @@ and after it. It writes nothing but the commands of its user, as files in a run'
 
     journal.py    the lines of metrics.jsonl as columns, thinned for a chart
     overview.py   one line about each run, from the edges of its files
-    analysis/places.py, run_details.py: runs below a folder, and what their files say
+    analysis/places.py: runs below a folder, and what their files say
     comparison.py several runs, by the statistics of analysis/
     guard.py      who may ask: token, cookie, Host, content policy
     server.py     routes; serving.py: the socket

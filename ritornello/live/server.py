@@ -22,8 +22,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from ritornello.agent.run.control_file import CONTROL, NAME, SETTINGS, write_command
-from ritornello.analysis.places import NotThereError, ResultsFolder
-from ritornello.analysis.run_details import MAX_ROWS, evaluations, findings, log_tail, sessions
+from ritornello.analysis.places import (
+    MAX_ROWS,
+    NotThereError,
+    ResultsFolder,
+    evaluations,
+    findings,
+    log_tail,
+    sessions,
+)
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.plain_data import parse_json
 from ritornello.core.run_layout import FLAGS, STATUS, SUMMARY

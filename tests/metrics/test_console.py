@@ -6,10 +6,9 @@ import pytest
 from rich.console import Console
 
 from ritornello.core.durations import duration
-from ritornello.metrics.console import ConsoleSink
+from ritornello.metrics.console import FIGURES, ConsoleSink, Goal, View
 from ritornello.metrics.record import Record
 from ritornello.metrics.text import BLOCKS, megabytes, percent
-from ritornello.metrics.view import FIGURES, Goal, View
 
 GOAL = Goal("Pong", "results/Pong_1", max_agent_steps=1000)
 VALUES = {
