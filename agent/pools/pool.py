@@ -162,7 +162,6 @@ class ProcessPool:
         if now - self._looked_at < LOOK_S and not ends:
             return
         self._looked_at = now
-        self._warden.check()
         for place in self._places():
             life = place.life
             if life.state is State.ENDING:

@@ -328,7 +328,6 @@ class Following(Evaluating):
     def _look_after(self) -> None:
         if self._life.state is State.ABSENT:
             return
-        self._warden.check()
         self._receive()
         if self._life.is_running and (self._pipe is None or self._life.has_died()):
             self._receive()  # what it said before it died

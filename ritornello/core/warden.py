@@ -21,14 +21,13 @@ log = logging.getLogger(__name__)
 
 PROGRAM = Path(process_death.__file__).resolve()
 CLOSE_S = 2.0  # without families it leaves at once
-MAX_STARTS = 10  # one that always ends has a reason that another start does not take away
 
 
 class Warden:
-    """Starts the warden, tells it which families there are, and replaces it if it dies.
+    """Starts the warden, and tells it which families there are.
 
     Not thread-safe: used by the thread that starts and ends the families. A warden that cannot be
-    started is reported once and done without: workers that can still run end themselves.
+    started, or has died, is done without: workers that can still run end themselves.
     """
 
     def __init__(self, leave_s: float = LEAVE_S) -> None:
@@ -38,9 +37,9 @@ class Warden:
           leave_s: the time for families to leave by themselves once this process is gone.
         """
         self._leave_s = leave_s
-        self._families: dict[int, Family] = {}
+        self._heads: set[int] = set()  # of the families
         self._process: subprocess.Popen[bytes] | None = None
-        self._starts = 0
+        self._was_tried = False
 
     @property
     def pid(self) -> int | None:
@@ -54,11 +53,11 @@ class Warden:
           head: process id of the first process of the family.
           family: the family, which its mark tells from others.
         """
-        self._families[head] = family
-        if self._process is None:
+        self._heads.add(head)
+        if not self._was_tried:
+            self._was_tried = True
             self._start()
-        else:
-            self._tell(f"+{head} {family.mark}\n")
+        self._tell(f"+{head} {family.mark}\n")
 
     def keep_own_children(self) -> None:
         """From now on all that this process has started is ended when it ends, if it is marked."""
@@ -68,15 +67,9 @@ class Warden:
 
     def release(self, head: int) -> None:
         """Forget a family: it has ended."""
-        if self._families.pop(head, None) is not None:
+        if head in self._heads:
+            self._heads.discard(head)
             self._tell(f"-{head}\n")
-
-    def check(self) -> None:
-        """Start a new one in the place of one that died. Cheap: call it now and then."""
-        if self._process is not None and self._process.poll() is not None:
-            log.warning("the warden (pid %d) ended; starting another", self._process.pid)
-            self._let_go()
-            self._start()
 
     def close(self) -> None:
         """Let it leave. If families are left it ends them first, in its own time. Idempotent."""
@@ -87,18 +80,16 @@ class Warden:
         assert process.stdin is not None
         with contextlib.suppress(OSError):
             process.stdin.close()
-        if self._families:
+        self._process = None
+        if self._heads:
             # Nobody waits for it any more; without this, Python would complain that it runs.
             process.returncode = 0
-        else:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(CLOSE_S)
-        self._let_go()
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(CLOSE_S)
+        process.kill()  # nothing, if it has ended
 
     def _start(self) -> None:
-        if self._starts >= MAX_STARTS:
-            return
-        self._starts += 1
         try:
             # What is sent to all processes of a terminal must not end it before the learner, so it
             # has a session of its own and never hears what asks programs to end. Without site and
@@ -114,7 +105,6 @@ class Warden:
                     cwd="/",
                 )
         except OSError as error:
-            self._starts = MAX_STARTS
             log.warning(
                 "the process that ends workers when the learner is killed cannot be started (%s): "
                 "workers will end themselves, unless they hang",
@@ -123,27 +113,9 @@ class Warden:
             return
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), False)
-        for head, family in list(self._families.items()):
-            self._tell(f"+{head} {family.mark}\n")
 
     def _tell(self, line: str) -> None:
         """Send a line; it is short enough to arrive whole or not at all."""
-        if self._process is None or self._process.stdin is None:
-            return
-        written = None
-        with contextlib.suppress(OSError):
-            written = self._process.stdin.write(line.encode())
-        if written is None:  # it is dead, or was stopped and its pipe is full: `check` replaces it
-            self._process.kill()
-
-    def _let_go(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if process.returncode is None:
-            process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(CLOSE_S)
-        if process.stdin is not None:
-            with contextlib.suppress(OSError):
-                process.stdin.close()
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError):  # it is dead
+                self._process.stdin.write(line.encode())

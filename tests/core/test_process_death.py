@@ -190,27 +190,11 @@ def test_nothing_outlives_a_killed_learner_be_its_worker_busy_stopped_or_dead(wo
         wait_until(lambda: not any(lives(pid) for pid in pids))
 
 
-def test_a_warden_that_dies_is_replaced_and_its_successor_knows_the_families():
-    then = """
-first = warden.pid
-os.kill(first, 9)
-while warden.pid == first:
-    warden.check()
-"""
-    learner = start(learner_program("", then))
-    pids = numbers(learner)
-    with learner, cleaned_up(learner.pid, *pids):
-        assert len([pid for pid in pids if lives(pid)]) == 5
-        learner.kill()
-        wait_until(lambda: not any(lives(pid) for pid in pids))
-
-
 def test_a_warden_that_cannot_be_started_is_done_without(monkeypatch, caplog):
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     warden, family = Warden(), Family()
     for head in (2**22 + 1, 2**22 + 2):
         warden.keep(head, family)
-        warden.check()
     warden.release(2**22 + 1)
     warden.close()
     assert caplog.text.count("cannot be started") == 1
