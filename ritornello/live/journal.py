@@ -1,10 +1,8 @@
 """Journal: metrics.jsonl as columns, read once and then only further, and thinned for a chart.
 
-A day of training is 17,000 records of 100 numbers. A browser gets at most `points` rows at first,
-and later only the rows that are new.
-
-A line may be damaged or half written, and a resumed run replaces the file by a shorter one. Then
-reading begins anew, and `generation` says so to whoever has the old rows.
+A day of training is 17,000 records of 100 numbers, of which a browser gets at most `points` rows.
+A line may be damaged or half written, and a resumed run replaces the file by a shorter one; then
+reading begins anew.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from ritornello.metrics.record import Record
 
 COUNTERS = ("agent_steps", "updates", "episodes")
 MAX_NAMES = 500  # metrics of a run; a damaged or hostile file may name any number
-MAX_POINTS = 2000  # rows that a chart is given
+MAX_POINTS = 1000  # rows that a chart is given
 MAX_JOURNALS = 24  # that are kept in memory, the latest used
 NEWEST_ROWS = 50  # in which the newest value of a metric is looked for
 
@@ -50,18 +48,17 @@ class Journal:
         self._results = results
         self._run = run
         self._lock = threading.Lock()
-        self._generation = 0
         self._forget()
 
-    def read(self) -> tuple[int, int]:
-        """Read what was added; return (generation, number of rows)."""
+    def read(self) -> int:
+        """Read what was added; return the number of rows."""
         with self._lock:
             try:
                 with self._results.open(self._run, RECORDS) as file:
                     self._read(file)
             except NotThereError:
-                self._begin_anew()
-            return self._generation, len(self._minutes)
+                self._forget()
+            return len(self._minutes)
 
     def names(self) -> list[str]:
         """Return the metrics that were recorded, sorted."""
@@ -79,37 +76,22 @@ class Journal:
                 found.update({name: known[-1]} if known else {})
             return {**found, "minutes": self._minutes[-1]}
 
-    def rows(
-        self,
-        names: Sequence[str],
-        *,
-        after: int = 0,
-        generation: int | None = None,
-        points: int = MAX_POINTS,
-    ) -> dict[str, Any]:
-        """Return columns as plain types: all of them thinned, or what came after a row.
+    def rows(self, names: Sequence[str], points: int = MAX_POINTS) -> dict[str, Any]:
+        """Return columns as plain types, thinned to at most `points` rows.
 
         Args:
           names: metrics; those that the run has not are left out.
-          after: number of the first row that is wanted.
-          generation: of the rows that the caller has; if it is another one now, `after` means
-            nothing, and all rows come.
           points: rows at most.
 
         Returns:
-          generation, total (number of the row that comes next), steps, minutes, and columns by
-          name, with None where there was no value.
+          steps, minutes, and columns by name, with None where there was no value.
         """
         with self._lock:
-            total = len(self._minutes)
-            begin = after if generation == self._generation and 0 <= after <= total else 0
-            steps = np.array(self._counters["agent_steps"][begin:], np.float64)
-            minutes = np.array(self._minutes[begin:])
-            columns = {n: np.array(self._columns[n][begin:]) for n in names if n in self._columns}
-            about = {"generation": self._generation, "total": total}
+            steps = np.array(self._counters["agent_steps"], np.float64)
+            minutes = np.array(self._minutes)
+            columns = {n: np.array(self._columns[n]) for n in names if n in self._columns}
         steps, minutes, columns = thinned(steps, minutes, columns, min(points, MAX_POINTS))
         return {
-            **about,
             "steps": [int(step) for step in steps],
             "minutes": _plain(minutes),
             "columns": {name: _plain(values) for name, values in columns.items()},
@@ -122,14 +104,10 @@ class Journal:
         self._counters: dict[str, array[int]] = {name: array("q") for name in COUNTERS}
         self._minutes: array[float] = array("d")
 
-    def _begin_anew(self) -> None:
-        self._generation += bool(self._offset)
-        self._forget()
-
     def _read(self, file: BinaryIO) -> None:
         facts = os.fstat(file.fileno())
         if facts.st_ino != self._inode or facts.st_size < self._offset:
-            self._begin_anew()
+            self._forget()
             self._inode = facts.st_ino
         file.seek(self._offset)
         for line in file:
@@ -149,7 +127,6 @@ class Journal:
                 del column[count:]
             for counter in self._counters.values():
                 del counter[count:]
-            self._generation += 1
         for name in record.values:
             if name not in self._columns and len(self._columns) < MAX_NAMES:
                 self._columns[name] = array("d", [math.nan]) * len(self._minutes)

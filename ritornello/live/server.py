@@ -155,13 +155,10 @@ class Page:
         ][: -MAX_ROWS - 1 : -1]
 
     def rows(self, request: Request) -> Response:
-        """Return the rows of some metrics, all of them thinned or the new ones."""
+        """Return the rows of some metrics, thinned."""
         names = [name for name in request.query_params.get("names", "").split(",") if name]
         rows = self.journals.of(self._run(request)).rows(
-            names[:MAX_NAMES],
-            after=_whole(request, "after", 0),
-            generation=_whole(request, "generation", -1),
-            points=max(2, _whole(request, "points", MAX_POINTS)),
+            names[:MAX_NAMES], max(2, _whole(request, "points", MAX_POINTS))
         )
         return _json(rows)
 

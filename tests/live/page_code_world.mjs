@@ -81,11 +81,10 @@ export const aboutRun = (more = {}) => ({
 export const inList = (run, more = {}) => aboutRun({ run, name: run, findings: 0, ...more });
 
 const COUNT = 40;
-/** What the server says to a question for rows: all of them, or that there are no new ones. */
+/** What the server says to a question for rows. */
 export function rowsFor(url) {
-  const names = url.searchParams.get("names").split(",").filter(Boolean), isNew = !url.searchParams.has("after");
-  const numbers = isNew ? [...Array(COUNT).keys()] : [];
-  return { generation: 0, total: COUNT, steps: numbers, minutes: numbers, columns: Object.fromEntries(names.map((name) => [name, numbers.map(() => 1)])) };
+  const names = url.searchParams.get("names").split(",").filter(Boolean), numbers = [...Array(COUNT).keys()];
+  return { steps: numbers, minutes: numbers, columns: Object.fromEntries(names.map((name) => [name, numbers.map(() => 1)])) };
 }
 
 export const page = async (name) => import(pathToFileURL(path.join(PAGE, name)).href);

@@ -7,7 +7,6 @@ import { ago, badge, bar, choice, duration, el, now, percent, put, short } from 
 import { buffersOf, evaluationsOf, filmsOf, findingsOf, flagsOf, hardwareOf, sessionOf, workersOf } from "./parts.js";
 
 const RETURNS = ["episode/return_mean", "episode/score_mean"];
-const TOO_MANY_ROWS = 6000;  // then they are thinned anew by the server
 let axis = "steps";
 
 /** Whether a name fits a pattern in which `*` stands for anything. */
@@ -152,12 +151,9 @@ export function showRun({ main, crumbs, session, query }) {
   }
 
   async function loadRows() {
-    const names = wanted();
-    const isNew = !rows || rows.steps.length > TOO_MANY_ROWS || !names.every((metric) => rows.names.has(metric));
-    const got = await ask("/api/rows", { run, names: names.join(","), ...(isNew ? {} : { after: rows.total, generation: rows.generation }) });
+    const got = await ask("/api/rows", { run, names: wanted().join(",") });
     if (ended) return;
-    if (isNew || got.generation !== rows.generation) rows = { ...got, names: new Set(names) };
-    else if (got.total > rows.total) append(rows, got, names);
+    rows = got;
     drawCharts();
   }
 
@@ -180,18 +176,6 @@ function section(place, title, content, isThere = true) {
   place.querySelectorAll("pre, .scroll").forEach((node, index) => {
     [node.scrollLeft, node.scrollTop] = scrolled[index] ?? [0, node.matches("pre") ? node.scrollHeight : 0];
   });
-}
-
-function append(rows, got, names) {
-  const before = rows.steps.length;
-  rows.total = got.total;
-  rows.names = new Set(names);  // of others the new rows have no values
-  rows.steps.push(...got.steps);
-  rows.minutes.push(...got.minutes);
-  for (const name of new Set([...names, ...Object.keys(rows.columns)])) {
-    const column = rows.columns[name] || (rows.columns[name] = new Array(before).fill(null));
-    column.push(...(got.columns[name] || new Array(got.steps.length).fill(null)));
-  }
 }
 
 /** Leave out what all names begin or end with: loss/policy and loss/value are policy and value. */
