@@ -135,10 +135,13 @@ def test_popart_losses_are_those_of_rewards_in_units_of_sigma():
     scaled.value_head.nu.fill_(100.0)
     scaled.value_head.step_size = 0.0
     batch = make_batch()
-    expected = gradients_of(plain, batch)
-    got = gradients_of(scaled, replace(batch, reward=batch.reward * 10))
+    larger = replace(batch, reward=batch.reward * 10)
+    expected, got = gradients_of(plain, batch), gradients_of(scaled, larger)
     for name, gradient in expected.items():
         torch.testing.assert_close(got[name], gradient, rtol=1e-4, atol=1e-5)
+    errors = loss_of(plain, batch).errors
+    assert errors.nansum() > 0
+    torch.testing.assert_close(loss_of(scaled, larger).errors, errors, equal_nan=True)
 
 
 def test_popart_moves_before_the_loss_and_the_loss_uses_the_rewritten_head():

@@ -9,12 +9,14 @@ import ritornello.agent.run.recorder
 import ritornello.agent.run.trainer
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.serial_pool import SerialPool
-from ritornello.agent.run.experience import Experience, Serial
+from ritornello.agent.run.experience import Experience, Serial, WorkerReport
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.episode import EpisodeEnd
 from ritornello.metrics.health import Finding
 from ritornello.metrics.sinks import JsonLinesSink, Tee
+from ritornello.transport.channel import WorkerStats
 from tests.agent.runs import make_blueprint
 
 
@@ -91,6 +93,23 @@ class InTurn(Serial):
 def in_turn(blueprint, board, life):
     pool = SerialPool(blueprint.workers(life=life), board)
     return InTurn(pool, blueprint.replay(), Feed(blueprint.schema, blueprint.choices.device))
+
+
+def test_what_comes_after_the_last_update_is_in_a_record_too(tmp_path, monkeypatch):
+    """A worker has steps and a game to tell of when all have come to rest."""
+    late = [WorkerReport(WorkerStats(steps=7), (EpisodeEnd(0, 21.0, 9, 9),))]
+    quiesce, reports = InTurn.quiesce, InTurn.reports
+    at_rest = []
+    monkeypatch.setattr(InTurn, "quiesce", lambda own: quiesce(own) or at_rest.extend(late))
+    monkeypatch.setattr(
+        InTurn, "reports", lambda own: [*reports(own), *(at_rest.pop() for _ in at_rest[:1])]
+    )
+    sink, folder = Noted(), RunFolder.create(tmp_path, "Test-v0")
+    blueprint = make_blueprint(environment_max_steps=300, log_interval_s=1e-9)
+    summary = Trainer(blueprint, folder, sink, experience=in_turn).run()
+    *_, before, last = [(record.agent_steps, record.episodes) for record in sink.records]
+    assert last == (summary.agent_steps, summary.episodes)
+    assert before == (summary.agent_steps - 7, summary.episodes - 1)
 
 
 @pytest.mark.parametrize("broken", ["evaluation", "quiesce", "record", "save", "close", "board"])
