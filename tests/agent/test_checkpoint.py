@@ -79,10 +79,12 @@ def test_any_tree_of_plain_types_and_arrays_comes_back_from_disk_as_it_was(tree,
     assert same(read_tree(path)["tree"], tree)
 
 
-def test_numpy_scalars_and_ordered_dicts_become_plain_types():
+def test_numpy_scalars_ordered_dicts_and_views_become_plain_data():
     encoded = encode(OrderedDict(a=np.float32(1.5), b=np.int64(3), c=np.bool_(True)))
     assert type(encoded) is dict
     assert [type(value) for value in encoded.values()] == [float, int, bool]
+    (view,) = encode([torch.zeros(1000)[:10]])
+    assert view.untyped_storage().nbytes() == 40, "a view drags its whole storage into the file"
 
 
 def test_read_only_memory_is_written_without_a_second_copy_of_it():

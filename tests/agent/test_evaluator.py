@@ -14,7 +14,7 @@ from ritornello.agent.testing import evaluator, whole_games
 from ritornello.agent.testing.evaluator import UnfinishedError, evaluate, evaluate_all
 from ritornello.agent.testing.games_played import Lives
 from ritornello.agent.testing.player import Player
-from ritornello.agent.testing.score_table import Life
+from ritornello.agent.testing.score_table import SHARED_COLUMNS, Life
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import ConfigError
 from ritornello.wrappers.vector import StepResult
@@ -246,6 +246,7 @@ def test_every_checkpoint_is_played_once_in_every_game_oldest_first(run):
     blueprint, folder = run
     evaluate_all(blueprint, load(folder), folder, show=silent)
     rows = read_rows(folder / "scores.csv")
+    assert tuple(rows[0])[:5] == SHARED_COLUMNS
     played = list(dict.fromkeys((row["model_id"], row["model_steps"], row["env"]) for row in rows))
     assert played == [
         *(("step_000000000100", "100", env) for env in (COUNTING, OWING)),

@@ -145,6 +145,11 @@ def test_the_limit_of_a_container_counts_where_it_is_tighter(monkeypatch):
     assert "4.00 GB are free" in refusal(**flags)
     free(monkeypatch, 3e9, container=1e12)
     assert "3.00 GB are free" in refusal(**flags)
+    # Compressed replay is refused only where it cannot fit whatever the frames are like.
+    packed = {"use_replay_compression": True}
+    blueprint = make_blueprint(**flags, **packed)
+    check_memory(blueprint, build_model(blueprint.flags, blueprint.env_spec))
+    assert "replay of" in refusal(replay_parameters=replay_of(10**12), **packed)
 
 
 def test_agents_that_run_at_once_are_counted_together(monkeypatch):

@@ -107,6 +107,9 @@ def test_what_the_pixels_of_a_game_look_like_follows_its_name():
     swapped = {f"game_pixels.{game}.mean": drawn for game in range(3)}
     found = carry_over(saved, swapped, [1, None, 0])
     assert [tensor[0].item() for tensor in found.values()] == [2, 0, 1]
+    parts = {f"torso_net.{part}.statistics.mean": torch.full((2,), part) for part in (3, 4)}
+    found = carry_over(parts, dict.fromkeys(parts, drawn), [0])
+    assert [tensor[0].item() for tensor in found.values()] == [3, 4], "each part has its own"
 
 
 def test_weights_of_another_network_and_values_in_other_units_are_refused():
