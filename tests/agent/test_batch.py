@@ -8,19 +8,15 @@ from tests.agent.builders import make_batch
 
 
 @pytest.mark.parametrize("name", [f.name for f in fields(make_batch())])
-def test_a_batch_refuses_a_field_of_another_length_by_name(name):
+def test_a_batch_refuses_a_field_of_another_shape_by_name(name):
     batch = make_batch()
     wrong = torch.cat([getattr(batch, name)] * 2)
     # action is what T and B are read from, so there it is the others that do not fit.
     with pytest.raises(ShapeError, match="obs" if name == "action" else f"^{name} "):
         replace(batch, **{name: wrong})
-
-
-@pytest.mark.parametrize("name", ["reward", "terminated", "first", "last_reward"])
-def test_a_trailing_axis_that_would_broadcast_is_refused(name):
-    batch = make_batch()
-    with pytest.raises(ShapeError, match=f"^{name} "):
-        replace(batch, **{name: getattr(batch, name).unsqueeze(-1)})
+    if name in ("reward", "terminated", "first", "last_reward"):  # which would broadcast
+        with pytest.raises(ShapeError, match=f"^{name} "):
+            replace(batch, **{name: getattr(batch, name).unsqueeze(-1)})
 
 
 def test_a_reset_row_is_the_step_before_a_first_row():

@@ -165,11 +165,13 @@ def test_popart_rescales_the_moments_of_the_optimiser_it_is_given():
     loss_of(model, batch).total.backward()
     optimiser.step()
     weight = model.value_head.linear.weight
-    before, sigma = optimiser.state[weight]["exp_avg"].clone(), model.value_head.sigma
+    state, sigma = optimiser.state[weight], model.value_head.sigma
+    first, second = state["exp_avg"].clone(), state["exp_avg_sq"].clone()
     Impala(CONFIG).loss(model, replace(batch, reward=batch.reward * 9), optimiser)
     ratio = (sigma / model.value_head.sigma).float()
     assert abs(ratio - 1) > 0.1
-    torch.testing.assert_close(optimiser.state[weight]["exp_avg"], before * ratio)
+    torch.testing.assert_close(state["exp_avg"], first * ratio)
+    torch.testing.assert_close(state["exp_avg_sq"], second * ratio**2)
 
 
 def test_stored_values_are_cloned_in_the_units_of_today():

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from ritornello.agent.session import prepare
-from ritornello.agent.stored.checkpoint import CheckpointWriter, load
+from ritornello.agent.stored.checkpoint import CheckpointWriter
 from ritornello.agent.stored.model_file import save_model
 from ritornello.core.errors import ConfigError
 from tests.agent.runs import make_blueprint, saved_state
@@ -113,11 +113,3 @@ def test_a_sequence_cannot_name_a_module_either(tmp_path, stranger, given):
     if "trust_env_module" not in given:
         prepare([f"--multi_train_overrides={overrides}", "--trust_env_module=True"])
         assert stranger.ran
-
-
-def test_a_resume_of_an_own_run_says_what_to_type(tmp_path, stranger):
-    url = of_stranger(tmp_path / "folder", "run", stranger.env, stranger.env)
-    assert load(url).state["flags"]["env"] == stranger.env
-    with pytest.raises(ConfigError, match="from --load_model_url=.*folder") as caught:
-        prepare(["--op_mode=train_w_load", f"--load_model_url={url}"])
-    assert "\n" not in str(caught.value)
