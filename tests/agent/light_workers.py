@@ -13,17 +13,14 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 
 import numpy as np
 
 from ritornello.core.errors import Closed
 from ritornello.core.process_death import ignore_interrupts
 from ritornello.core.spec import EnvSpec
-from ritornello.transport.channel import WorkerEnd, WorkerStats
-from ritornello.transport.lifeline import LifelineEnd, Phase
-from ritornello.transport.mailbox import Bell, Mailbox
-from ritornello.transport.weights import WeightBoard
+from ritornello.transport.channel import WorkerStats
+from ritornello.transport.lifeline import Phase
 from tests.troubles import crash, fork_and_die, hang_in_c, hang_in_python
 
 NBYTES = 64
@@ -58,7 +55,7 @@ class LightConfig:
     feature_count: int = 0
     state_count: int = 0
 
-    def schema(self) -> LightSchema:
+    def schema(self):
         return LightSchema()
 
 
@@ -70,19 +67,13 @@ class LightServerConfig:
     fault_plan: tuple = ()
 
 
-def life_and_number(records: np.ndarray) -> tuple[int, int]:
+def life_and_number(records):
     """Which life of a worker wrote a block, and as which of its blocks."""
     life, number = records[0, :16].view(np.int64).tolist()
     return life, number
 
 
-def light_worker(
-    config: LightConfig,
-    end: WorkerEnd,
-    board: WeightBoard,
-    mailbox: Mailbox | None,
-    lifeline: LifelineEnd,
-) -> None:
+def light_worker(config, end, board, mailbox, lifeline):
     ignore_interrupts()
     lifeline.hold()
     beat = lifeline.pulse.beat
@@ -112,7 +103,7 @@ def light_worker(
         sys.exit(1)
 
 
-def ask(mailbox: Mailbox, beat) -> None:
+def ask(mailbox, beat):
     """Have actions chosen for the first group."""
     count = mailbox.group_sizes[0]
     while not mailbox.wait(0, 1.0):  # as a successor: for the answer to the one before
@@ -131,14 +122,7 @@ def ask(mailbox: Mailbox, beat) -> None:
     beat(Phase.STEPPING)
 
 
-def light_server(
-    config: LightServerConfig,
-    connection: Connection,
-    mailboxes: list[Mailbox],
-    doorbell: Bell,
-    board: WeightBoard,
-    lifeline: LifelineEnd,
-) -> None:
+def light_server(config, connection, mailboxes, doorbell, board, lifeline):
     ignore_interrupts()
     lifeline.hold()
     doorbell.hang_up_with(connection.fileno())

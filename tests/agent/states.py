@@ -1,9 +1,5 @@
 """The smallest states that a checkpoint may hold, for tests of files and folders."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import torch
 
 from ritornello.core.spec import EnvSpec
@@ -11,9 +7,9 @@ from ritornello.core.spec import EnvSpec
 SPEC = EnvSpec("PongNoFrameskip-v4", (1, 84, 84), "uint8", 4, ("NOOP", "FIRE", "UP"), 4)
 
 
-def state_at(updates: int, **more: Any) -> dict[str, Any]:
+def state_at(updates, **more):
     """A state with weights, of which `updates` tells which one it is; `more` adds or replaces."""
-    state: dict[str, Any] = {
+    state = {
         "updates": updates,
         "flags": {"batch_size": 2, "r_f_steps": 5},
         "env_spec": SPEC.to_dict(),
@@ -23,6 +19,6 @@ def state_at(updates: int, **more: Any) -> dict[str, Any]:
     return {**state, **more}
 
 
-def replay_with(**more: Any) -> dict[str, Any]:
+def replay_with(**more):
     """Replay contents, as far as their file matters: whatever a test wants to find again."""
     return more

@@ -49,9 +49,6 @@ def random_state(model, columns=3, seed=5):
     return torch.randn(columns, model.state_count, generator=draw)
 
 
-# --- parts against their slow twins ---------------------------------------------------------------
-
-
 def attend_loops(cells, queries, basis):
     """One query, one cell and one channel after the other."""
     columns, places, channels = cells.shape
@@ -108,9 +105,6 @@ def test_a_convolutional_lstm_on_one_cell_is_an_lstm():
     after = layer(layer.look(x[:, :, None, None]), h[:, None, None], c[:, None, None])
     for found, expected in zip(after, cell(x, (h, c)), strict=True):
         torch.testing.assert_close(found[:, 0, 0], expected)
-
-
-# --- the whole ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -175,8 +169,6 @@ def test_a_gradient_flows_back_to_where_it_is_cut():
     reached = features.grad.abs().sum(-1) > 0
     assert torch.equal(reached, torch.arange(5)[:, None] >= torch.tensor([2, 3, 0]))
 
-
-# --- a toy that has to be looked at ---------------------------------------------------------------
 
 PATCH = 6  # pixels; the frame is 6 x 6 patches
 GRID = 6

@@ -38,8 +38,6 @@ def names(folder, pattern="*"):
     return sorted(path.name for path in folder.glob(pattern))
 
 
-# --- what is stored ----------------------------------------------------------------------------
-
 numbers = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 arrays = hnp.arrays(
     st.sampled_from(["uint8", "int64", "float16", "float32", "float64", "bool"]),
@@ -111,9 +109,6 @@ def test_anything_but_data_is_refused_by_its_place_in_the_tree(tmp_path, value):
     assert names(tmp_path) == []
 
 
-# --- atomicity, damage, fallback ---------------------------------------------------------------
-
-
 @pytest.mark.parametrize("for_ever", [False, True])
 def test_a_write_that_fails_in_the_middle_says_so_in_words_and_leaves_nothing(
     tmp_path, monkeypatch, for_ever
@@ -166,18 +161,12 @@ def test_another_format_version_is_an_error_and_not_damage(tmp_path):
         load(tmp_path)
 
 
-# --- which one is meant ------------------------------------------------------------------------
-
-
 def test_a_url_that_leads_nowhere_says_what_was_expected_and_what_there_is(tmp_path):
     (tmp_path / "Pong_1" / "checkpoints").mkdir(parents=True)
     with pytest.raises(CheckpointError, match=r"does not exist. Expected a run folder.*Pong_1"):
         resolve(tmp_path / "Pnog_1")
     with pytest.raises(CheckpointError, match="No checkpoint in"):
         resolve(tmp_path / "Pong_1")
-
-
-# --- retention ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keep_last", [1, 2, 5])
@@ -210,6 +199,3 @@ def test_replay_contents_come_back_and_damage_is_an_error_and_absence_a_warning(
     replay_path.unlink()
     assert load(path).load_replay() is None
     assert "start empty" in caplog.text
-
-
-# --- does it fit -------------------------------------------------------------------------------

@@ -1,5 +1,3 @@
-"""Checkpoints in a bad world: numbers that are not finite, wrong clocks, full disks, strangers."""
-
 import logging
 import os
 import pickle
@@ -20,9 +18,6 @@ NAN, INF = float("nan"), float("inf")
 
 def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-# --- numbers that are not finite -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
@@ -79,9 +74,6 @@ def test_a_checkpoint_that_is_not_finite_is_passed_over_with_the_reason(
         load(tmp_path / "update_000000002.pt")
 
 
-# --- which one is next ---------------------------------------------------------------------------
-
-
 def test_a_clock_that_was_set_back_decides_nothing(tmp_path):
     writer = save_several(tmp_path, [150, 157], keep_last=3)
     for path in tmp_path.glob("*.pt"):
@@ -92,9 +84,6 @@ def test_a_clock_that_was_set_back_decides_nothing(tmp_path):
     os.utime(tmp_path / "update_000000213.pt", (9e9, 9e9))
     (tmp_path / "update_000000233.pt").write_bytes(b"damaged")
     assert load(tmp_path).state["updates"] == 223
-
-
-# --- what must not be written over ---------------------------------------------------------------
 
 
 def test_an_update_is_saved_once_and_its_files_are_not_written_over(tmp_path, monkeypatch):
@@ -122,9 +111,6 @@ def test_an_update_is_saved_once_and_its_files_are_not_written_over(tmp_path, mo
     assert (load(tmp_path).load_replay() or {})["mark"] == 21
 
 
-# --- full disks ----------------------------------------------------------------------------------
-
-
 def test_a_file_that_reads_back_otherwise_than_it_was_written_does_not_take_its_place(
     tmp_path, monkeypatch
 ):
@@ -144,9 +130,6 @@ def test_a_file_that_reads_back_otherwise_than_it_was_written_does_not_take_its_
     with pytest.raises(CheckpointError, match=r"Could not write .*checksum.*before it is intact"):
         writer.save(big, updates=2, agent_steps=2)
     assert contents(tmp_path) == before
-
-
-# --- strangers -----------------------------------------------------------------------------------
 
 
 def rewritten(path, description, compress=0):

@@ -1,5 +1,3 @@
-"""Control files: what they may be, what each does, and that nothing else does anything."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""What learners tell each other, over gloo, each in a thread of its own."""
-
 import threading
 
 import pytest

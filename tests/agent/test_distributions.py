@@ -1,5 +1,3 @@
-"""Distributions of actions against plain loops, against torch's own, and against what is drawn."""
-
 import pytest
 import torch
 from hypothesis import given

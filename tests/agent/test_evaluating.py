@@ -1,5 +1,3 @@
-"""Evaluation during training: the games, the run in one thread, and the process that follows."""
-
 import json
 import os
 import threading
@@ -51,9 +49,6 @@ def evaluated(tmp_path, what, seed=1, **flags):
     rows = []
     done = played.play(what, rows.append, nothing)
     return rows, done, learner.model
-
-
-# --- the games -----------------------------------------------------------------------------------
 
 
 def test_the_same_weights_play_the_same_games_with_starts_of_their_own(tmp_path):
@@ -145,9 +140,6 @@ def test_a_film_that_cannot_be_made_costs_no_evaluation(tmp_path, monkeypatch, e
     assert not list(tmp_path.glob("films/*"))
 
 
-# --- the folder of the best model ----------------------------------------------------------------
-
-
 def test_the_best_model_of_later_updates_is_set_aside_with_the_rest(tmp_path):
     at = datetime(2026, 11, 22)
     assert set_later_aside(tmp_path, 5, at) is None
@@ -156,9 +148,6 @@ def test_the_best_model_of_later_updates_is_set_aside_with_the_rest(tmp_path):
     aside = set_later_aside(tmp_path, 6, at)
     assert [path.name for path in tmp_path.iterdir()] == [aside.name]
     assert best_score(tmp_path) is None
-
-
-# --- in the trainer's thread ---------------------------------------------------------------------
 
 
 class FakeRun:
@@ -292,9 +281,6 @@ def test_what_a_checkpoint_holds_of_it_is_checked(tmp_path):
     ):  # fmt: skip
         with pytest.raises(CheckpointError, match=r"\['evaluation'\]"):
             in_turn(tmp_path, state | change)
-
-
-# --- the process that follows --------------------------------------------------------------------
 
 
 class Followed:

@@ -36,9 +36,6 @@ def read_rows(path):
         return list(csv.DictReader(file))
 
 
-# --- several games -----------------------------------------------------------------------------
-
-
 class Recorder(Player):
     """Keeps what a model was shown and what it did."""
 
@@ -119,9 +116,6 @@ def test_a_film_that_cannot_be_written_costs_no_games(tmp_path, monkeypatch):
     assert not list(tmp_path.glob("*.mp4"))
 
 
-# --- what goes wrong with the report -----------------------------------------------------------
-
-
 def stopped_after(monkeypatch, count, error):
     """Let `error` end the games after some of them."""
     play_games = whole_games.play_games
@@ -187,9 +181,6 @@ def test_games_that_were_over_when_something_fails_are_written(tmp_path, monkeyp
     assert len(read_rows(written)) == 2
 
 
-# --- lives -------------------------------------------------------------------------------------
-
-
 def test_games_are_whole_and_their_lives_add_up(tmp_path):
     blueprint, checkpoint = agent(tmp_path, BREAKOUT, test_episode_count=2)
     games = []
@@ -220,9 +211,6 @@ def test_a_game_is_cut_at_each_lost_life_and_at_its_end_however_it_ends():
     assert lives.take(0) == (Life(3.0, 2), Life(12.0, 2))
     step([0, 3], [False, True], [True, False], 1)
     assert lives.take(1) == (Life(3.0, 1),), "a reset row is no step"
-
-
-# --- all checkpoints ---------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,5 +1,3 @@
-"""Models from a hub, by a false client: what is asked for, what is refused, what is pushed."""
-
 import json
 import sys
 import types

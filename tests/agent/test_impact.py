@@ -1,5 +1,3 @@
-"""IMPACT: its loss against plain loops, its limits PPO and V-trace, and its target network."""
-
 import copy
 from dataclasses import fields, replace
 
@@ -65,9 +63,6 @@ def tables(*models, batch):
 def lists_of(batch):
     names = ("action", "reward", "terminated", "reset_row", "is_online")
     return {name: getattr(batch, name).tolist() for name in names}
-
-
-# --- the loss ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -159,9 +154,6 @@ def test_a_ratio_that_overflows_leaves_the_loss_finite():
     assert all(g.isfinite().all() for g in gradients(model, loss.total).values())
 
 
-# --- memory and burn-in --------------------------------------------------------------------------
-
-
 def test_burn_in_rows_teach_nothing_and_warm_up_both_networks():
     config = {"use_lstm": True, "lstm_size": 8}
     model, other = make_small_model(**config), make_small_model(**config, seed=1)
@@ -180,9 +172,6 @@ def test_burn_in_rows_teach_nothing_and_warm_up_both_networks():
     assert moved.total.item() != one.total.item()
     assert one.errors[:3].isnan().all()
     assert not one.errors[3:].isnan().any()
-
-
-# --- the target network --------------------------------------------------------------------------
 
 
 def make_learner(model=None, *, optimiser="adam", changes=None, **config):
@@ -279,9 +268,6 @@ def test_two_learners_learn_what_one_learns_from_both_batches():
     assert same(first, second)
     (alone,) = in_threads(work_alone, ranks=1)
     assert distance(first, alone) < 1e-5
-
-
-# --- settings ------------------------------------------------------------------------------------
 
 
 def ring(**more):

@@ -1,5 +1,3 @@
-"""What a run takes is added up before it begins, and weighed again while replay fills up."""
-
 from types import SimpleNamespace
 
 import pytest
@@ -172,8 +170,6 @@ def test_agents_that_run_at_once_are_counted_together(monkeypatch):
     monkeypatch.setattr(memory, "container_limit_bytes", lambda: 2 * needed)
     assert "let fewer run at once" in refusal(agent_count=3)
 
-
-# --- while replay fills up -----------------------------------------------------------------------
 
 KB = 1000
 

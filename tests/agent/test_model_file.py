@@ -44,9 +44,6 @@ def vouch_for(folder):
     change(folder / FACTS, sha256=hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest())
 
 
-# --- what is stored ----------------------------------------------------------------------------
-
-
 def test_a_model_comes_back_bit_for_bit_with_its_flags_and_counters(tmp_path):
     weights = write(tmp_path / "pong")
     model = load_model(tmp_path / "pong")
@@ -105,9 +102,6 @@ def test_who_is_killed_between_two_files_leaves_a_folder_that_is_refused_and_can
     ]  # fmt: skip
 
 
-# --- what is found -----------------------------------------------------------------------------
-
-
 def test_what_is_made_with_a_model_goes_into_its_run_or_not_into_a_source(tmp_path):
     run = tmp_path / "run"
     for path, home in ((run / "checkpoints" / "best.pt", run), (run / "copy.pt", run)):
@@ -126,9 +120,6 @@ def test_a_model_folder_is_known_by_what_lies_in_it(tmp_path):
     assert find_model_folder(run) is None
     assert find_model_folder(tmp_path / "nowhere") is None
     assert find_model_folder(tmp_path / "nowhere" / WEIGHTS) is None
-
-
-# --- what is refused ---------------------------------------------------------------------------
 
 
 def test_damaged_weights_are_an_error_with_both_checksums(tmp_path):

@@ -158,9 +158,6 @@ def test_an_image_network_refuses_vectors(name):
         make_model(ModelConfig(name), make_spec((6,)))
 
 
-# --- what goes in, what comes out ----------------------------------------------------------------
-
-
 def test_the_game_of_a_column_chooses_its_value_head():
     model = make_small_model(tasks=2, popart=True)
     obs = torch.randn(1, 6).expand(2, 6)

@@ -1,5 +1,3 @@
-"""Models of frames with several parts: every part counts, each as it is normalised."""
-
 from dataclasses import replace
 
 import pytest

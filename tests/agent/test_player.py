@@ -1,5 +1,3 @@
-"""Who plays with the same seed plays the same games: test mode, analyses and training alike."""
-
 import types
 from typing import cast
 

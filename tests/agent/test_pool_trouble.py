@@ -107,9 +107,6 @@ def make_real_pool(pools, tmp_path, monkeypatch):
     return make
 
 
-# --- silence -------------------------------------------------------------------------------------
-
-
 def test_a_stopped_worker_is_killed_and_replaced_and_said_to_have_been_stopped(make_pool, caplog):
     pool = make_pool(timeout_s=IMPATIENT_S)
     gather_until(pool, lambda taken: len(taken) > 2)
@@ -186,9 +183,6 @@ def test_building_environments_may_take_longer_than_a_step(make_pool):
     look_for(life, 10)
     assert not life.is_running
     assert life.hung.startswith("was building environments and model and gave no sign of life")
-
-
-# --- deaths --------------------------------------------------------------------------------------
 
 
 def test_a_worker_can_be_started_while_the_terminal_is_full_or_frozen(make_pool, monkeypatch):
@@ -282,9 +276,6 @@ def test_a_back_off_holds_up_nobody_else(make_pool):
     assert pool.describe()[0].startswith("worker 0: starts in ")
     skipped_s[0] += 60.0
     gather_until(pool, lambda taken: any(worker == 0 for worker, _ in taken))
-
-
-# --- the end -------------------------------------------------------------------------------------
 
 
 def test_after_a_stop_what_environments_forgot_is_gone_too(make_real_pool, tmp_path):

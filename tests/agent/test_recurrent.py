@@ -42,9 +42,6 @@ def random_state(core, seed=2):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-# --- extra inputs --------------------------------------------------------------------------------
-
-
 def test_extra_inputs_are_action_reward_and_task_in_this_order():
     extras = ExtraInputs(actions=THREE_ACTIONS, reward=True, task_count=2)
     inputs = Inputs(
@@ -62,9 +59,6 @@ def test_extra_inputs_are_action_reward_and_task_in_this_order():
     )
     assert extras.count == 6
     assert torch.equal(extras.encode(inputs), expected)
-
-
-# --- the LSTM against its slow twin ---------------------------------------------------------------
 
 
 def loops(core, features, inputs, state):
@@ -106,9 +100,6 @@ def test_the_lstm_equals_a_loop_over_environments_rows_and_layers(layers, resets
     torch.testing.assert_close(after, expected_after, rtol=1e-4, atol=1e-5)
 
 
-# --- gradient -------------------------------------------------------------------------------------
-
-
 def reached(inputs, row, keep_gradient=None):
     """Which features [T, B] the hidden units of `row` depend on, by their gradient."""
     core, features = make_core(), random_features().requires_grad_()
@@ -136,9 +127,6 @@ def test_a_gradient_stops_where_it_is_not_kept():
     assert torch.equal(before, (rows >= torch.tensor([0, 0, 1, 0])) & (rows <= 2))
 
 
-# --- flags ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("argv", "action", "reward"),
     [
@@ -155,9 +143,6 @@ def test_a_model_that_remembers_sees_what_came_before_unless_one_says_otherwise(
 ):
     config = model_config(parse(argv))
     assert (config.use_last_action, config.use_last_reward) == (action, reward)
-
-
-# --- toys that need a memory ----------------------------------------------------------------------
 
 
 def learn(model, make_episodes, *, updates, lr=5e-3, seed=0):

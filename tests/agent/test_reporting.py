@@ -1,5 +1,3 @@
-"""What is lost on its way to a terminal or a disk is said where it can be read."""
-
 import logging
 import threading
 import warnings

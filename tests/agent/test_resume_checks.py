@@ -134,9 +134,6 @@ def test_other_buffers_are_refused_there_too(run):
     notes(run, flag, "--load_replay=False")
 
 
-# --- links out of the folder ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "name", ["metrics.jsonl", "checkpoints", "bad_updates", "checkpoints/best.pt", "deep/er/link"]
 )

@@ -17,10 +17,10 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 @contextlib.contextmanager
-def process(target, folder):
+def process(folder, **options):
     """A process of its own, and the pipe to it; it is gone afterwards."""
     ours, theirs = SPAWN.Pipe()
-    started = SPAWN.Process(target=target, args=(folder, theirs))
+    started = SPAWN.Process(target=programs.hold_the_lock, args=(folder, theirs), kwargs=options)
     started.start()
     theirs.close()
     try:
@@ -37,12 +37,12 @@ def answer(pipe):
 
 @pytest.mark.process
 def test_a_second_session_is_told_whose_folder_it_is_and_gets_it_when_that_one_dies(tmp_path):
-    with process(programs.hold_the_lock, tmp_path) as (first, pipe):
+    with process(tmp_path) as (first, pipe):
         assert answer(pipe) == "mine"
         with pytest.raises(ConfigError, match=f"belongs to process {first.pid}") as told:
             RunFolder(tmp_path).lock()
         assert "--new_run_folder=True" in str(told.value)
-        with process(programs.hold_the_lock, tmp_path) as (_, second):
+        with process(tmp_path) as (_, second):
             assert f"belongs to process {first.pid}" in answer(second)
         os.kill(first.pid, signal.SIGKILL)
         first.join(HANGS_S)
@@ -53,7 +53,7 @@ def test_a_second_session_is_told_whose_folder_it_is_and_gets_it_when_that_one_d
 
 @pytest.mark.process
 def test_a_worker_that_outlives_its_learner_does_not_keep_the_lock(tmp_path):
-    with process(programs.hold_the_lock_with_a_worker, tmp_path) as (learner, pipe):
+    with process(tmp_path, has_worker=True) as (learner, pipe):
         worker = psutil.Process(answer(pipe))
         try:
             worker.suspend()  # it will not notice that its learner is gone

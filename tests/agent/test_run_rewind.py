@@ -116,8 +116,6 @@ def test_a_move_that_is_cut_short_is_finished_by_the_next_one(tmp_path, monkeypa
     ]
 
 
-# --- a whole session -----------------------------------------------------------------------------
-
 SMALL = (
     f"--env={COUNTING}", "--seed=1", "--reproducible=True", "--precision=fp32",
     "--r_f_steps=5", "--batch_size=4", "--worker_count=1", "--envs_per_worker=3",

@@ -140,8 +140,6 @@ def test_what_this_program_saves_goes_through(tmp_path, blueprint, saved):
     restored(load(path), blueprint)
 
 
-# --- states that somebody has changed ------------------------------------------------------------
-
 STRANGE = [
     None, True, -1, 0, 1, 2**40, 2**70, -(2**70), 0.5, math.nan, math.inf, "", "x" * 300, "lz4",
     "\x1b[2J", [], {}, (), [None], {"a": 1}, {0: 0}, [[1, 2], [3]], b"\xff" * 9,

@@ -1,5 +1,3 @@
-"""When a run is saved, and above all when not (agent/run/saving.py)."""
-
 import pytest
 
 import ritornello.agent.run.saving
@@ -41,8 +39,6 @@ def folder(tmp_path):
     return RunFolder.create(tmp_path, "Test-v0")
 
 
-def bytes_of(folder):
-    return {path.name: path.read_bytes() for path in sorted(folder.checkpoints.iterdir())}
 
 
 def test_nothing_is_saved_once_the_learner_has_failed(folder, monkeypatch):

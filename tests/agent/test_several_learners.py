@@ -102,9 +102,6 @@ def test_two_processes_learn_what_one_learner_learns_from_both_batches(tmp_path)
             assert apart < CLOSE, str(case)
 
 
-# --- what cannot be learned ----------------------------------------------------------------------
-
-
 class Breaking:
     """Its learner is lost in the middle of an update: at the sum of this name."""
 

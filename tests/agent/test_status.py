@@ -1,5 +1,3 @@
-"""What a run leaves for who looks from outside: status.json, findings.jsonl, evaluations.csv."""
-
 import csv
 import json
 import os

@@ -83,8 +83,6 @@ def test_the_best_mean_of_other_windows_is_no_best_of_these():
     assert again.games.full_mean is again.games.best_mean is None
 
 
-# --- several games -----------------------------------------------------------------------------
-
 PONG, CARNIVAL, INVADERS = (f"{x}NoFrameskip-v4" for x in ("Pong", "Carnival", "SpaceInvaders"))
 
 

@@ -159,9 +159,6 @@ def test_a_converted_agent_plays_in_test_mode(tmp_path, capsys):
     assert f"1 game of {PONG}" in capsys.readouterr().out
 
 
-# --- what is refused ---------------------------------------------------------------------------
-
-
 def test_a_file_with_objects_is_refused_and_runs_nothing(tmp_path):
     class Evil:
         def __reduce__(self):

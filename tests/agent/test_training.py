@@ -1,5 +1,3 @@
-"""How a session ends once all is trained and saved (agent/run/training.py)."""
-
 import importlib
 import json
 import shlex

@@ -1,5 +1,3 @@
-"""Running statistics of vector observations: exact, the same at all learners, kept with weights."""
-
 import copy
 
 import numpy as np

@@ -137,9 +137,6 @@ def test_the_actions_of_the_old_run_are_kept_if_they_cover_those_of_the_new_game
         keep_actions(checkpoint, replace(more, env_id="PongNoFrameskip-v4"))
 
 
-# --- from the command line -----------------------------------------------------------------------
-
-
 @pytest.fixture
 def run(tmp_path):
     """The folder of a run of two games."""

@@ -6,11 +6,8 @@ in part, or in another order. Here the real file system shows what the process s
 after `sync_folder`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
-import random
 from pathlib import Path
 
 from ritornello.core.files import Disk
@@ -23,41 +20,41 @@ FOLDER = -1  # stands for the inode of any folder: only its name can be lost
 class ForgetfulDisk(Disk):
     """The real disk, and what a power cut would leave of it. Use within `with`."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root):
         """Take everything that is in `root` now as being safely on the disk."""
         self._root = root
-        self._pins: dict[int, int] = {}  # inode -> descriptor: its number is not given away again
-        self._synced: dict[int, bytes] = {}  # inode -> content at its last sync
-        self._names: dict[Path, int] = {}  # path -> inode, at the last sync of its folder
+        self._pins = {}  # inode -> descriptor: its number is not given away again
+        self._synced = {}  # inode -> content at its last sync
+        self._names = {}  # path -> inode, at the last sync of its folder
         for path, inode in self._present_names().items():
             self._names[path] = inode
             if inode != FOLDER:
                 self._remember(path)
 
-    def __enter__(self) -> ForgetfulDisk:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         for descriptor in self._pins.values():
             os.close(descriptor)
         self._pins = {}
 
-    def sync(self, path: Path) -> None:
+    def sync(self, path):
         super().sync(path)
         self._remember(path)
 
-    def sync_folder(self, path: Path) -> None:
+    def sync_folder(self, path):
         super().sync_folder(path)
         kept = {name: inode for name, inode in self._names.items() if name.parent != path}
         now = {n: inode for n, inode in self._present_names().items() if n.parent == path}
         self._names = {**kept, **now}
 
-    def after_kill(self) -> Files:
+    def after_kill(self):
         """Return what the system has been given: all of it survives the end of the process."""
         contents = _contents(self._present_names())
         return {path.relative_to(self._root): data for path, data in contents.items()}
 
-    def after_power_cut(self, chance: random.Random | None = None) -> Files:
+    def after_power_cut(self, chance=None):
         """Return what is on the disk after a power cut.
 
         Args:
@@ -66,8 +63,8 @@ class ForgetfulDisk(Disk):
         """
         now = self._present_names()
         content = {now[path]: data for path, data in _contents(now).items()}
-        left: Files = {}
-        lost_folders: set[Path] = set()
+        left = {}
+        lost_folders = set()
         for path in sorted({*self._names, *now}):  # a folder comes before what is in it
             before, after = self._names.get(path), now.get(path)
             survives = (
@@ -81,7 +78,7 @@ class ForgetfulDisk(Disk):
                 left[path.relative_to(self._root)] = _lucky_part(synced, given, chance)
         return left
 
-    def _present_names(self) -> dict[Path, int]:
+    def _present_names(self):
         names = {}
         for path in self._root.rglob("*"):
             # The thread that writes status.json may rename its temporary file meanwhile.
@@ -89,14 +86,14 @@ class ForgetfulDisk(Disk):
                 names[path] = FOLDER if path.is_dir() else path.stat().st_ino
         return names
 
-    def _remember(self, path: Path) -> None:
+    def _remember(self, path):
         inode = path.stat().st_ino
         if inode not in self._pins:
             self._pins[inode] = os.open(path, os.O_RDONLY)
         self._synced[inode] = path.read_bytes()
 
 
-def _contents(names: dict[Path, int]) -> Files:
+def _contents(names):
     """Return path -> content of those files that are still there; see `_present_names`."""
     contents = {}
     for path, inode in names.items():
@@ -106,7 +103,7 @@ def _contents(names: dict[Path, int]) -> Files:
     return contents
 
 
-def _lucky_part(synced: bytes, given: bytes, chance: random.Random | None) -> bytes:
+def _lucky_part(synced, given, chance):
     """Return what a power cut leaves of a file: its synced content and some of the rest."""
     if chance is None or synced == given:
         return synced
@@ -125,7 +122,7 @@ def _lucky_part(synced: bytes, given: bytes, chance: random.Random | None) -> by
     return bytes(mixed)
 
 
-def write_files(root: Path, files: Files) -> None:
+def write_files(root, files):
     """Make `root` hold exactly these files."""
     for path, content in files.items():
         target = root / path

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +13,8 @@ from ritornello import main
 from ritornello.agent.stored.checkpoint import load
 from ritornello.core import faults, files
 from ritornello.core.errors import CheckpointError
-from ritornello.core.faults import Tear
-from tests.exact.disks import Files, ForgetfulDisk
-from tests.faulty import Fault, Plan
+from tests.exact.disks import ForgetfulDisk
+from tests.faulty import Plan
 from tests.integration.commands import comparable, only_run
 
 PERIOD = 3  # updates between checkpoints
@@ -32,7 +28,7 @@ SMALL = (
 )  # fmt: skip
 
 
-def small(*flags: str) -> tuple[str, ...]:
+def small(*flags):
     """Return the command line of a small run; `flags` win over those of `SMALL`."""
     names = {flag.split("=")[0] for flag in flags}
     return (*(flag for flag in SMALL if flag.split("=")[0] not in names), *flags)
@@ -49,19 +45,19 @@ class CrashPlan(Plan):
     that what a dead process would not do any more is soon over, and none of it is looked at.
     """
 
-    def __init__(self, lines: Sequence[Fault], look: Callable[[], Files] = dict) -> None:
+    def __init__(self, lines, look=dict):
         """Follow `lines`; `look` says what is on the disk."""
         super().__init__(lines)
-        self.left: Files | None = None
+        self.left = None
         self._look = look
 
-    def reach(self, point: str, path: Path | None, tear: Tear | None) -> None:
+    def reach(self, point, path, tear):
         if self.left is None:
             super().reach(point, path, tear)
         elif point != "file.write":  # so that files can be closed without complaints
             raise Crash
 
-    def kill(self, point: str) -> None:
+    def kill(self, point):
         self.left = self._look()
         raise Crash(point)
 
@@ -75,7 +71,7 @@ class Outcome:
     escaped: BaseException | None = None  # what came out of main(), where a user sees a traceback
 
     @property
-    def updates(self) -> int:
+    def updates(self):
         """Updates that this session made, or was about to make."""
         return self.plan.hits["learner.step"]
 
@@ -94,12 +90,7 @@ def one_process():
     gc.collect()
 
 
-def train(
-    results: Path,
-    *flags: str,
-    lines: Sequence[Fault] = (),
-    leave: Callable[[ForgetfulDisk], Files] = ForgetfulDisk.after_kill,
-) -> Outcome:
+def train(results, *flags, lines=(), leave=ForgetfulDisk.after_kill):
     """Run main.py's `main` here, on a disk that can forget.
 
     Args:
@@ -122,7 +113,7 @@ def train(
     return Outcome(None if plan.left is not None else status, plan, escaped)
 
 
-def resume(results: Path, *flags: str, **options: Any) -> Outcome:
+def resume(results, *flags, **options):
     """Resume the only run in `results`, for MORE_STEPS; see `train`."""
     mode = ("--op_mode=train_w_load", f"--load_model_url={only_run(results)}")
     return train(
@@ -131,7 +122,7 @@ def resume(results: Path, *flags: str, **options: Any) -> Outcome:
     )  # fmt: skip
 
 
-def newest_checkpoint(results: Path) -> int:
+def newest_checkpoint(results):
     """Return the updates of the newest checkpoint that can be loaded, 0 if there is none."""
     updates = []
     for folder in results.glob("*/checkpoints"):
@@ -143,8 +134,6 @@ def newest_checkpoint(results: Path) -> int:
     return max(updates, default=0)
 
 
-# --- what a run has produced ---------------------------------------------------------------------
-
 # Columns that hold a time in seconds; elsewhere it is the last.
 TIMES = {"Train_time.txt": (1, 2)}
 TEXT_FILES = (
@@ -153,7 +142,7 @@ TEXT_FILES = (
 )  # fmt: skip
 
 
-def product(run: Path) -> dict[str, Any]:
+def product(run):
     """Return everything that a run produced and that no clock has a part in."""
     checkpoint = load(run)
     state = {k: v for k, v in checkpoint.state.items() if k != "flags"}
@@ -167,7 +156,7 @@ def product(run: Path) -> dict[str, Any]:
     }
 
 
-def text_lines(path: Path) -> list[list[str]]:
+def text_lines(path):
     """Return the lines of one of the old platform's files, without their times."""
     rows = [line.split(",") for line in path.read_text(encoding="utf-8").splitlines()]
     times = TIMES.get(path.name, (-1,))
@@ -177,7 +166,7 @@ def text_lines(path: Path) -> list[list[str]]:
     ]
 
 
-def difference(one: Any, other: Any, where: str = "") -> str:
+def difference(one, other, where=""):
     """Return where two products first differ, and how; empty if they are identical to the bit."""
     if type(one) is not type(other):
         return f"{where}: {one!r:.60} and {other!r:.60}"

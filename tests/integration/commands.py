@@ -19,14 +19,13 @@ SMALL = (
 )  # fmt: skip
 
 
-def start(results, *flags, program=("main.py",)):
+def start(results, *flags, program=("main.py",), **streams):
     return subprocess.Popen(
         [sys.executable, *program, f"--results_dir={results}", *QUIET, *flags],
         cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **streams},
     )
 
 

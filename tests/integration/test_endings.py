@@ -1,10 +1,6 @@
-"""How a run ends when its terminal, its disk or its user does something unusual."""
-
 import os
 import pty
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,8 +10,6 @@ from ritornello.agent.stored.checkpoint import load
 from tests.deadlines import wait_until
 from tests.integration.commands import (
     HANGS_S,
-    QUIET,
-    ROOT,
     SMALL,
     only_run,
     records,
@@ -25,11 +19,6 @@ from tests.integration.commands import (
 
 pytestmark = pytest.mark.process
 ENDLESS = "--environment_max_steps=100000000"
-
-
-def popen(results, *flags, **more):
-    command = [sys.executable, "main.py", f"--results_dir={results}", *QUIET, *SMALL, *flags]
-    return subprocess.Popen(command, cwd=ROOT, **more)
 
 
 def log_of(results):
@@ -81,7 +70,7 @@ def test_a_signal_while_the_program_starts_ends_it_with_130_and_without_a_traceb
 @pytest.mark.slow
 def test_a_reader_that_leaves_does_not_end_the_training(tmp_path):
     """`python main.py | head -1`."""
-    process = popen(tmp_path, ENDLESS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process = start(tmp_path, *SMALL, ENDLESS)
     try:
         assert process.stdout.readline()
         process.stdout.close()
@@ -103,7 +92,7 @@ def test_a_reader_that_leaves_does_not_end_the_training(tmp_path):
 def test_a_frozen_terminal_stops_neither_the_training_nor_its_end(tmp_path):
     """Ctrl-S, or a connection that hangs: nobody reads what is written."""
     master, slave = pty.openpty()
-    process = popen(tmp_path, ENDLESS, "--log_interval_s=0.05", stdout=slave, stderr=slave)
+    process = start(tmp_path, *SMALL, ENDLESS, "--log_interval_s=0.05", stdout=slave, stderr=slave)
     os.close(slave)
     try:
         folder = wait_for_records(tmp_path, 60)  # a pty holds a few kB only

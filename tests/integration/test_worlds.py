@@ -1,5 +1,3 @@
-"""Whole runs in worlds whose actions are not one choice: what holds elsewhere holds there."""
-
 import csv
 import json
 

@@ -3,8 +3,6 @@
 python -m tests.library.notebook docs/library.ipynb       run it anew, and keep what comes of it
 """
 
-from __future__ import annotations
-
 import ast
 import base64
 import contextlib
@@ -14,26 +12,25 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 
-def code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
+def code_cells(notebook):
     """Return the cells with code, in order."""
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
-def run_cell(source: str, names: dict[str, Any]) -> list[dict[str, Any]]:
+def run_cell(source, names):
     """Run a cell among the names of those before it; return its outputs as a notebook has them."""
     module = ast.parse(source)
     shown = None
     if module.body and isinstance(module.body[-1], ast.Expr):
-        shown = ast.Expression(module.body.pop().value)  # type: ignore[attr-defined]
+        shown = ast.Expression(module.body.pop().value)
     printed, value = io.StringIO(), None
     with contextlib.redirect_stdout(printed):
         exec(compile(module, "<cell>", "exec"), names)
         if shown is not None:
             value = eval(compile(shown, "<cell>", "eval"), names)
-    outputs: list[dict[str, Any]] = []
+    outputs = []
     if printed.getvalue():
         text = printed.getvalue().splitlines(keepends=True)
         outputs.append({"output_type": "stream", "name": "stdout", "text": text})
@@ -42,16 +39,16 @@ def run_cell(source: str, names: dict[str, Any]) -> list[dict[str, Any]]:
         if hasattr(value, "savefig"):
             picture = io.BytesIO()
             value.savefig(picture, format="png", dpi=70)
-            data["image/png"] = base64.b64encode(picture.getvalue()).decode()  # type: ignore[assignment]
+            data["image/png"] = base64.b64encode(picture.getvalue()).decode()
         outputs.append(
             {"output_type": "execute_result", "metadata": {}, "execution_count": None, "data": data}
         )
     return outputs
 
 
-def run_notebook(notebook: dict[str, Any]) -> None:
+def run_notebook(notebook):
     """Run all code cells in the present folder, and replace their outputs."""
-    names: dict[str, Any] = {"__name__": "__main__"}
+    names = {"__name__": "__main__"}
     for number, cell in enumerate(code_cells(notebook), start=1):
         cell["outputs"] = run_cell("".join(cell["source"]), names)
         cell["execution_count"] = number
@@ -60,7 +57,7 @@ def run_notebook(notebook: dict[str, Any]) -> None:
                 output["execution_count"] = number
 
 
-def main(path: Path) -> None:
+def main(path):
     """Run a notebook in an empty folder and write it anew."""
     notebook, path = json.loads(path.read_text(encoding="utf-8")), path.resolve()
     with tempfile.TemporaryDirectory() as place:

@@ -1,16 +1,12 @@
 """Small runs in this process, for the tests of the library."""
 
-from __future__ import annotations
-
 import json
-from contextlib import AbstractContextManager
-from typing import Any
 
 from ritornello.core.faults import loaded
 from tests.faulty import Plan, parse_plan
 
 COUNTING = "tests.fakes:tests/Counting-v0"
-TINY: dict[str, Any] = {
+TINY = {
     "env": COUNTING,
     "reproducible": True,
     "seed": 3,
@@ -29,6 +25,6 @@ TINY: dict[str, Any] = {
 }
 
 
-def fault(**line: Any) -> AbstractContextManager[None]:
+def fault(**line):
     """Let something go wrong at a point of core/faults.py within the block."""
     return loaded(Plan(parse_plan(json.dumps(line))))

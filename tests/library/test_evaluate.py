@@ -1,5 +1,3 @@
-"""Whole games as a call, and the table of a run."""
-
 import signal
 
 import numpy as np

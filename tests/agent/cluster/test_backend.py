@@ -1,5 +1,3 @@
-"""From --multiprocessing_backend=ray to a pool, and what is refused before anything is made."""
-
 import os
 import pickle
 import socket

@@ -1,5 +1,3 @@
-"""Real Ray: whole runs of main.py, which learn, are interrupted, stand still, and share."""
-
 import os
 import signal
 import subprocess
