@@ -14,5 +14,5 @@ def wait_until(condition, what="it never came", process=None):
     while not (result := condition()):
         assert time.monotonic() < deadline, what
         assert process is None or process.poll() is None, "the run has ended"
-        time.sleep(0.02)
+        time.sleep(0.05)
     return result

@@ -39,8 +39,6 @@ def folder(tmp_path):
     return RunFolder.create(tmp_path, "Test-v0")
 
 
-
-
 def test_nothing_is_saved_once_the_learner_has_failed(folder, monkeypatch):
     step = Learner.step
 

@@ -68,7 +68,9 @@ NUMBERS = ("--env=tests.worlds:tests/Remote-v0", "--normalise_vectors=True")
     ],
 )
 def test_two_learners_train_as_one_run(tmp_path, world):
-    status, output = run(tmp_path, *SMALL, *world, TWO, "--environment_max_steps=2000")
+    status, output = run(
+        tmp_path, *SMALL, *world, TWO, "--worker_count=1", "--environment_max_steps=2000"
+    )
     assert status == 0, output
     folder = only_run(tmp_path)
     assert "2 learners; each has such workers, and batches of 4 unrolls of its own: 8 together" in (
