@@ -44,7 +44,12 @@ class EnvConfig:
     kwargs: str = ""  # what environments are made with (wrappers/env_kwargs.py); not for Atari
 
     def __post_init__(self) -> None:
-        """Raise ConfigError if an action is named twice; flags have bounds of their own."""
+        """Raise ConfigError on what flags, or the registration of a game, let through."""
+        sticky = self.sticky_action_probability
+        if sticky is not None and not 0.0 <= sticky < 1.0:
+            raise ConfigError(
+                f"sticky_action_probability is {sticky}, expected 0 (off) or more and less than 1."
+            )
         if len(set(self.actions)) < len(self.actions):
             raise ConfigError(f"actions is {', '.join(self.actions)}, expected each name once.")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib.util
 import re
 import sys
 from dataclasses import replace
@@ -20,11 +19,11 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown, shown_text
 from ritornello.wrappers.config import MAX_EPISODE_FRAMES, EnvConfig
 from ritornello.wrappers.env_kwargs import DECIDED_HERE, kwargs_of
-from ritornello.wrappers.extra_worlds import is_installed, prepare_world, world_of
+from ritornello.wrappers.extra_worlds import prepare_world
 from ritornello.wrappers.trusted_modules import check_trusted
 from ritornello.wrappers.user_code import import_module
 
-NEED_JAX = ("gymnasium.envs.phys2d.", "gymnasium.envs.tabular.")  # which is no extra here
+NEED_JAX = ("phys2d/", "tabular/")  # ids of Gymnasium whose package is no extra here
 
 # Parameters that no argument of --env_kwargs goes to by their name.
 NOT_NAMED = (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL)
@@ -213,6 +212,7 @@ def _nearest_ids(name: str, count: int = 4) -> list[str]:
         env_id.lower(): env_id
         for env_id, entry in gymnasium.registry.items()
         if not isinstance(entry.kwargs.get("frameskip"), tuple)
+        and not env_id.startswith(NEED_JAX)
         # Gymnasium keeps the ids of what it has given up, as functions that raise.
         and not getattr(entry.entry_point, "__name__", "").startswith("_raise")
     }
@@ -221,13 +221,4 @@ def _nearest_ids(name: str, count: int = 4) -> list[str]:
     # "pong" is no near spelling of "PongNoFrameskip-v4" by letters, but its beginning.
     stem = asked.split("-v")[0]
     begun = [key for key in usable if stem and key.split("/")[-1].startswith(stem)]
-    chosen = [usable[key] for key in dict.fromkeys([*begun[::-1], *near])]
-    return sorted(chosen, key=lambda env_id: not _is_installed(env_id))[:count]
-
-
-def _is_installed(env_id: str) -> bool:
-    """Whether the package is there that an environment needs, as far as it is known."""
-    if str(gymnasium.registry[env_id].entry_point).startswith(NEED_JAX):
-        return importlib.util.find_spec("jax") is not None
-    world = world_of(env_id)
-    return world is None or is_installed(world)
+    return [usable[key] for key in dict.fromkeys([*begun[::-1], *near])][:count]
