@@ -178,18 +178,6 @@ def test_flags_that_no_file_may_set_belong_to_one_command():
     assert ONLY_TYPED <= NOT_FROM_CHECKPOINT <= set(Flags.model_fields)
 
 
-def test_a_wrong_value_in_a_file_is_told_with_the_file(tmp_path):
-    file = written(tmp_path, "lr: quick\nbatch_size: 16\n")
-    with pytest.raises(
-        ConfigError, match=r"^--flags_file=\S*run.yaml: --lr=quick: input should be"
-    ):
-        resolve(file)
-    with pytest.raises(ConfigError, match=r"^--lr=slow: "):
-        resolve(file, "--lr=slow")
-    with pytest.raises(ConfigError, match=r"^--batch_size=none: "):
-        resolve(written(tmp_path, "batch_size: 16\n"), "--batch_size=none")
-
-
 def test_a_file_of_ones_own_may_be_named_flags_json_and_is_checked(tmp_path):
     path = tmp_path / "flags.json"
     path.write_text('{"lr": 0.01, "bach_size": 8}')

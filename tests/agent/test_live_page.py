@@ -11,7 +11,8 @@ import pytest
 from ritornello.agent.run import live_page as module
 from ritornello.agent.run.live_page import check_live_page, live_page
 from ritornello.core.errors import ConfigError
-from tests.live.builders import eventually, make_run
+from tests.deadlines import wait_until
+from tests.live.builders import make_run
 
 
 def pages_of(pid):
@@ -65,7 +66,7 @@ def test_the_page_ends_when_the_training_is_killed(tmp_path):
         assert training.stdout.readline() == b"up\n"
         (page,) = pages_of(training.pid)
         training.kill()
-        eventually(lambda: not page.is_running() or page.status() == psutil.STATUS_ZOMBIE)
+        wait_until(lambda: not page.is_running() or page.status() == psutil.STATUS_ZOMBIE)
     finally:
         training.kill()
         training.wait(60)

@@ -18,14 +18,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.chaos.faults import FAULTS, Fault, plan_of
-from tests.chaos.session import (
-    Session,
-    Stuck,
-    damage_of,
-    is_temporary,
-    later,
-    updates_of,
-)
+from tests.chaos.session import Session, Stuck, damage_of, is_temporary, updates_of
 
 SMALL = (
     "--env=CartPole-v1", "--seed=3", "--worker_count=2", "--envs_per_worker=2", "--r_f_steps=10",
@@ -126,7 +119,7 @@ class Scenario:
             self.broken.append(f"clean: {len(left)} processes are left by the resume: {left[0]}")
         if resumed.updates() < before + RESUMED_UPDATES:
             self.broken.append(f"resumes: update {resumed.updates()} after {before}")
-        own = [record["updates"] for record in later(resumed.records(), before)]
+        own = [each["updates"] for each in resumed.records() if each["updates"] > before]
         if own != sorted(own) or (self.kind == "reproducible" and len(set(own)) != len(own)):
             self.broken.append("continuous: records of the resume do not follow one another")
 
@@ -139,14 +132,12 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first scenario")
     parser.add_argument("--scenarios", type=int, default=1_000_000)
     parser.add_argument("--only", default="", help=f"faults with commas: {', '.join(FAULTS)}")
-    parser.add_argument("--folder", type=Path, help="default: a temporary folder")
     options = parser.parse_args()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, which a child inherits
     names = options.only.split(",") if options.only else list(FAULTS)
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="chaos_"))
+    folder = Path(tempfile.mkdtemp(prefix="chaos_"))
     until, held, broken = time.monotonic() + 60 * options.minutes, Counter[str](), Counter[str]()
-    last = options.first + options.scenarios
-    for number in range(options.first, last):
+    for number in range(options.first, options.first + options.scenarios):
         if time.monotonic() >= until:
             break
         rng = random.Random(f"{options.seed} {number}")

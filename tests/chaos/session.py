@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import psutil
 import torch
 
 from tests.house import ROOT
+from tests.simulated.checker import first_bad
 
 MARK = "CHAOS_MARK"  # environment variable of all processes of a scenario
 START_S, UPDATES_S, END_S = 180.0, 120.0, 120.0  # deadlines on a busy machine
@@ -64,7 +65,6 @@ class Session:
     # --- what can be done to it --------------------------------------------------------------
 
     def send(self, number: int) -> None:
-        """Send the program a signal."""
         self._process.send_signal(number)
 
     def close_output(self) -> None:
@@ -72,7 +72,6 @@ class Session:
         os.close(self._reader)
 
     def pause(self, seconds: float) -> None:
-        """Wait."""
         threading.Event().wait(seconds)
 
     def processes(self) -> list[psutil.Process]:
@@ -89,28 +88,21 @@ class Session:
 
     # --- what is waited for --------------------------------------------------------------------
 
-    def wait_updates(self, updates: int) -> bool:
-        """Wait until a record says so many updates; return False if the program ended before."""
+    def wait_updates(self, updates: int) -> None:
+        """Wait until a record says so many updates, or the program has ended."""
         limit_s = START_S if self.updates() == 0 else UPDATES_S
-        deadline = time.monotonic() + limit_s
-        while time.monotonic() < deadline:
-            if self.updates() >= updates:
-                return True
-            if self._process.poll() is not None:
-                return False
-            self.pause(POLL_S)
-        raise Stuck(f"update {updates} did not come within {limit_s:.0f} s")
+        self._wait(lambda: self.updates() >= updates, limit_s, f"update {updates}")
 
-    def wait_folder(self) -> bool:
-        """Wait until the run folder is there; return False if the program ended before."""
-        deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline:
-            if self.folders():
-                return True
-            if self._process.poll() is not None:
-                return False
+    def wait_folder(self) -> None:
+        """Wait until the run folder is there, or the program has ended."""
+        self._wait(lambda: bool(self.folders()), START_S, "a run folder")
+
+    def _wait(self, is_so: Callable[[], bool], limit_s: float, what: str) -> None:
+        deadline = time.monotonic() + limit_s
+        while not is_so() and self._process.poll() is None:
+            if time.monotonic() > deadline:
+                raise Stuck(f"{what} did not come within {limit_s:.0f} s")
             self.pause(POLL_S)
-        raise Stuck(f"no run folder within {START_S:.0f} s")
 
     def wait_end_or(self, seconds: float) -> None:
         """Wait until the program has ended, but no longer than this."""
@@ -146,12 +138,10 @@ class Session:
     # --- what its files say ----------------------------------------------------------------------
 
     def folders(self) -> list[Path]:
-        """Return the run folders."""
         return sorted(path for path in self.results.glob("*") if path.is_dir())
 
     @property
     def run(self) -> Path:
-        """The run folder."""
         return self.folders()[0]
 
     def records(self) -> list[dict[str, Any]]:
@@ -186,24 +176,10 @@ def damage_of(path: Path) -> str:
         tree = torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:
         return f"{path.name} cannot be loaded: {error!r}"
-    bad = [name for name, tensor in _tensors(tree, path.name) if not tensor.isfinite().all()]
-    return f"{bad[0]} is not finite" if bad else ""
-
-
-def _tensors(tree: Any, name: str) -> list[tuple[str, torch.Tensor]]:
-    if isinstance(tree, torch.Tensor):
-        return [(name, tree)] if tree.is_floating_point() else []
-    if not isinstance(tree, dict | list | tuple):
-        return []
-    parts = tree.items() if isinstance(tree, dict) else enumerate(tree)
-    return [found for key, part in parts for found in _tensors(part, f"{name}.{key}")]
+    bad = first_bad(tree)
+    return f"{path.name} is not finite at {bad}" if bad else ""
 
 
 def is_temporary(path: Path) -> bool:
     """Whether a file is one that a save renames when it is complete."""
     return path.name.endswith((".tmp", ".part")) or (path.name[0] == "." and "tmp" in path.name)
-
-
-def later(records: Sequence[dict[str, Any]], updates: int) -> list[dict[str, Any]]:
-    """Return the records after an update."""
-    return [record for record in records if record["updates"] > updates]

@@ -8,10 +8,6 @@ from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec, EnvSpe
 from ritornello.core.unroll import UnrollSchema
 
 SPEC = EnvSpec("x", (1, 4, 5), "uint8", 3, ("a", "b", "c"), 4)
-OPTIONS = {
-    "plain": {},
-    "both": {"feature_count": 7, "state_count": 9},
-}
 
 
 def written(schema, seed=0):
@@ -24,17 +20,6 @@ def written(schema, seed=0):
         else:
             view[...] = draw.integers(0, 2 if field.dtype.kind == "b" else 3, field.shape)
     return record
-
-
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_optional_fields_are_there_if_they_are_asked_for(options):
-    schema = UnrollSchema(SPEC, 6, **options)
-    unroll = schema.unroll(written(schema))
-    assert (unroll.features is not None) == ("feature_count" in options)
-    assert (unroll.state is not None) == ("state_count" in options)
-    if unroll.state is not None:
-        assert (unroll.state.shape, unroll.state.dtype) == ((9,), np.float32)
-    schema.check(unroll)
 
 
 def test_a_batch_has_time_first_and_the_header_by_column():

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ritornello.core.file_lock import FileLock
 from ritornello.metrics.record import Record
-from tests.deadlines import HANGS_S
 
 NAMES = ("loss/policy", "loss/value", "policy/entropy", "replay/queue/fill", "lag/mean_updates")
 
@@ -78,11 +76,3 @@ def write_status(folder: Path, **said: Any) -> None:
     """Write status.json as a trainer does."""
     status = {"format": 1, "time": 1_790_000_000.0, "state": "training", "pid": os.getpid(), **said}
     (folder / "status.json").write_text(json.dumps(status), encoding="utf-8")
-
-
-def eventually(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so; fail if that takes as long as what hangs."""
-    deadline = time.monotonic() + HANGS_S
-    while not is_so():
-        assert time.monotonic() < deadline, "it never came to be"
-        time.sleep(0.02)

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ritornello.analysis.places import ResultsFolder
 from ritornello.live.overview import SPARK_POINTS, Overview
-from tests.live.builders import hold, let_go, make_run, record, write_status
+from tests.live.builders import hold, let_go, make_run, record, write_records, write_status
 
 
 def only(results: Path) -> dict[str, object]:
@@ -60,3 +63,37 @@ def test_a_process_that_is_gone_is_not_believed_to_train(tmp_path: Path) -> None
     lock["host"] = "elsewhere"  # where nothing can be asked
     (folder / "lock").write_text(json.dumps(lock))
     assert only(tmp_path)["state"] == "training"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux counts what is read")
+def test_of_long_runs_only_the_edges_are_read_and_only_when_something_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, records, results = 20, 4000, tmp_path / "results"
+    for number in range(runs):
+        folder = make_run(results, f"group{number % 7}/run{number:03d}", 1, seed=number)
+        (folder / "metrics.jsonl").unlink(missing_ok=True)
+        if number == 0:
+            write_records(folder, [record(n, more=12) for n in range(1, records + 1)])
+            day = folder / "metrics.jsonl"
+        else:
+            os.link(day, folder / "metrics.jsonl")  # many long runs in the room of one
+    opened: list[str] = []
+    opens = ResultsFolder.open
+    monkeypatch.setattr(
+        ResultsFolder, "open", lambda *given: (opened.append(given[1]), opens(*given))[1]
+    )
+    overview = Overview(ResultsFolder(results))
+    before = psutil.Process().io_counters().read_chars
+    found = overview.runs()
+    read = psutil.Process().io_counters().read_chars - before
+    assert [run["agent_steps"] for run in found] == [100 * records] * runs
+    assert read < runs * day.stat().st_size / 2
+    opened.clear()
+    assert len(overview.runs()) == runs
+    assert opened == [], "nothing has changed, so nothing is read"
+    flags = results / "group0" / "run007" / "flags.json"
+    flags.write_text(json.dumps({**json.loads(flags.read_text()), "seed": 99}), encoding="utf-8")
+    (changed,) = [run for run in overview.runs() if run["name"] == "run007"]
+    assert changed["flags"]["seed"] == 99
+    assert set(opened) == {"group0/run007"}

@@ -26,7 +26,6 @@ from ritornello.wrappers.registry import (
     make_env_vector,
     max_game_steps,
 )
-from ritornello.wrappers.start_line import describe
 from ritornello.wrappers.trusted_modules import trust_modules_of
 from tests import troubled
 
@@ -152,16 +151,6 @@ def test_a_game_without_an_end_gets_one_by_the_advice(env, kwargs, limit):
         vector.close()
         assert any(ends)
         assert max_game_steps(config) == 1000
-
-
-def test_a_config_is_described_in_one_line():
-    assert describe(EnvConfig("PongNoFrameskip-v4")) == (
-        "PongNoFrameskip-v4: 84x84 gray, 4 frames stacked, actions repeated for 4 frames, "
-        "minimal actions, sticky actions 0, starts after 0-29 frames, FIRE at start, "
-        "lost life ends the episode, at most 108000 frames; backend ale_vector (fastest)"
-    )
-    with pytest.raises(ConfigError, match="Did you mean"):
-        describe(EnvConfig("CartPool-v1"))
 
 
 @pytest.mark.process
