@@ -26,9 +26,7 @@ LOOKS = tuple((colour, dash) for dash, colour in product(("-", "--", ":", "-."),
 MEAN_RETURN = "mean return of the last games, not clipped"
 LEGEND = "thick: interquartile mean, as far as all seeds got; thin: each seed to its own end"
 WIDTH_INCHES = 11.0
-LEGEND_COLUMNS = 3  # at most
-LINE_INCHES = 0.6  # of an entry of the legend: the line and the space around it
-LETTER_INCHES = 0.07  # of its text, of 9 points: a little above the mean of the default font
+LEGEND_COLUMNS, COLUMN_LETTERS = 3, 42  # so many letters of 9 points fit into a third of the width
 LEGEND_OF_MANY = "thick: interquartile mean, as far as all seeds got; band: its 95 % interval"
 
 
@@ -107,9 +105,8 @@ def learning_curves(
     most_seeds = max(len(curves) for groups in games.values() for curves in groups.values())
     with_seeds = len(labels) <= len(COLOURS)
     texts = {label: _legend_text(label, games) for label in labels}
-    # So that none of it is cut off, one that is wider than the figure has a line of its own.
-    widest = LINE_INCHES + LETTER_INCHES * max(map(len, texts.values()))
-    columns = max(1, min(LEGEND_COLUMNS, int(WIDTH_INCHES / widest)))
+    # So that none of it is cut off, long texts have a line of their own.
+    columns = LEGEND_COLUMNS if max(map(len, texts.values())) <= COLUMN_LETTERS else 1
     height = 3.4 * len(games) + 0.25 * -(-len(labels) // columns) + 0.6
     figure = new_figure(WIDTH_INCHES, height, dpi=120 if len(games) == 1 else 90)
     panels = figure.subplots(len(games), 1 + by_time, squeeze=False, sharey="row")

@@ -93,7 +93,7 @@ def table(
 
 def facts(values: Mapping[str, object]) -> str:
     """Return a table of names and values; those that are None or empty are left out."""
-    return table(("", ""), [pair for pair in values.items() if pair[1] not in (None, "")])
+    return table(("", "value"), [pair for pair in values.items() if pair[1] not in (None, "")])
 
 
 def _value(value: object) -> str:

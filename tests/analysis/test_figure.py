@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from ritornello.analysis.figure import learning_curves
-from ritornello.analysis.statistics import FEW
 from ritornello.metrics.charts import figure_text
 from ritornello.metrics.curve import Curve
 
@@ -30,16 +29,6 @@ def test_every_run_is_drawn_to_its_own_end_however_early_another_one_ended() -> 
     figure = learning_curves({"Pong": {"a": [curve(400), curve(1200)]}})
     assert figure.axes[0].get_xlim()[1] > 1200
     assert figure.axes[1].get_xlim()[1] > 1200 / 100 / 60
-
-
-def test_many_seeds_are_a_band_and_lines_only_beyond_it() -> None:
-    many = [curve(1000, slope) for slope in np.linspace(0.01, 0.02, FEW)] + [curve(2000)]
-    figure = learning_curves({"Pong": {"a": many}})
-    assert len(figure.axes[0].collections) == 1
-    thin = [start for start, _, width in lines_by_steps({"a": many}) if width < 1]
-    assert min(thin) >= 1000
-    few = learning_curves({"Pong": {"a": many[: FEW - 1]}})
-    assert len(few.axes[0].collections) == 0
 
 
 @pytest.mark.parametrize("label", ["_hidden", "$a^{", "a\x1b[31mb", "x" * 300])

@@ -156,22 +156,6 @@ def test_nothing_outside_of_the_folder_gets_into_the_page(tmp_path: Path, name: 
     assert "secret" not in page.text
 
 
-BAD = [b"[]", b"\x00\xff\xfe", b'{"env": 5, "resumed": 3}']
-
-
-@pytest.mark.parametrize("bad", BAD, ids=range(len(BAD)))
-def test_whatever_has_become_of_one_file_the_others_are_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: bytes
-) -> None:
-    monkeypatch.setattr("ritornello.analysis.report.run_figures", lambda place: ())
-    run = complete_run(tmp_path / "run")
-    for name in ("flags.json", "run.json", "summary.json", "findings.jsonl", "metrics.jsonl"):
-        good = (run / name).read_bytes()
-        (run / name).write_bytes(bad)
-        assert "12:02 INFO done" in page_of(run).text, name
-        (run / name).write_bytes(good)
-
-
 def test_the_page_of_a_sequence_has_the_tables_of_the_comparison(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

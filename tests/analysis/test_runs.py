@@ -67,20 +67,6 @@ def test_a_sequence_gives_its_groups_as_labels_over_games(tmp_path):
     assert runs[0].about.command == "python multi_train.py --sequence=mine.yaml -- --lr=0.1"
 
 
-def test_a_run_that_was_resumed_names_its_first_command_and_the_later_ones(tmp_path):
-    folder = write_run(tmp_path / "a", seed=1)
-    info = json.loads((folder / "run.json").read_text())
-    resumed = ["main.py", "--op_mode=train_w_load", f"--load_model_url={folder}", "--seed=1"]
-    later = {**info, "command_line": resumed, "source": {"commit": "f" * 40, "dirty": True}}
-    (folder / "run.json").write_text(json.dumps({**info, "resumed": [later, later]}))
-    (run,), _ = find_runs([f"x={folder}"])
-    assert run.about.command == (
-        "python main.py --env=PongNoFrameskip-v4 --seed=<seed> && "
-        "python main.py --op_mode=train_w_load --load_model_url=<run>"
-    )
-    assert run.about.commit == "0123456789ab, then ffffffffffff with changes"
-
-
 @pytest.mark.parametrize("records", [10, 1000])
 def test_a_thin_curve_is_short_and_exact_where_scores_are_taken(tmp_path, records):
     write_run(tmp_path / "a", seed=1, records=records, end=10_000, slope=0.37)
