@@ -1,5 +1,6 @@
 """Runs main.py as a user would, in a process of its own."""
 
+import contextlib
 import json
 import os
 import signal
@@ -29,12 +30,19 @@ def start(results, *flags, program=("main.py",), **streams):
     )
 
 
-def run(results, *flags, timeout=HANGS_S, program=("main.py",)):
-    process = start(results, *flags, program=program)
+@contextlib.contextmanager
+def started(results, *flags, **more):
+    """A run that is killed in the end, whatever happens."""
+    process = start(results, *flags, **more)
     try:
-        output, _ = process.communicate(timeout=timeout)
+        yield process
     finally:
         process.kill()
+
+
+def run(results, *flags, timeout=HANGS_S, program=("main.py",)):
+    with started(results, *flags, program=program) as process:
+        output, _ = process.communicate(timeout=timeout)
     return process.returncode, output
 
 

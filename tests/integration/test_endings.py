@@ -14,6 +14,7 @@ from tests.integration.commands import (
     only_run,
     records,
     start,
+    started,
     wait_for_records,
 )
 
@@ -55,14 +56,11 @@ MASKS = ("SigBlk", "SigCgt")
 def test_a_signal_while_the_program_starts_ends_it_with_130_and_without_a_traceback(
     tmp_path, number, seconds
 ):
-    process = start(tmp_path, *SMALL, ENDLESS)
-    try:
+    with started(tmp_path, *SMALL, ENDLESS) as process:
         wait_until(lambda: has_begun(process), process=process)
         time.sleep(seconds)  # in the first start, in the second, in imports, or beyond them
         process.send_signal(number)
         output, _ = process.communicate(timeout=HANGS_S)
-    finally:
-        process.kill()
     assert process.returncode == 130, output
     assert "Traceback" not in output
 
@@ -70,8 +68,7 @@ def test_a_signal_while_the_program_starts_ends_it_with_130_and_without_a_traceb
 @pytest.mark.slow
 def test_a_reader_that_leaves_does_not_end_the_training(tmp_path):
     """`python main.py | head -1`."""
-    process = start(tmp_path, *SMALL, ENDLESS)
-    try:
+    with started(tmp_path, *SMALL, ENDLESS) as process:
         assert process.stdout.readline()
         process.stdout.close()
         folder = wait_for_records(tmp_path, 2)
@@ -79,8 +76,6 @@ def test_a_reader_that_leaves_does_not_end_the_training(tmp_path):
         wait_for_records(tmp_path, seen + 4)
         process.send_signal(signal.SIGINT)
         assert process.wait(HANGS_S) == 130
-    finally:
-        process.kill()
     assert updates_saved(folder) == records(folder)[-1]["updates"]
     log = log_of(tmp_path)
     assert log.count("the terminal cannot be written to") == 1

@@ -20,7 +20,7 @@ from tests.integration.commands import (
     only_run,
     records,
     run,
-    start,
+    started,
     wait_for_records,
 )
 from tests.integration.unlucky_learners import UPDATES
@@ -93,16 +93,13 @@ def test_two_learners_train_as_one_run(tmp_path, world):
 @pytest.mark.slow
 def test_two_learners_take_the_commands_that_all_can_follow_and_end_after_one_save(tmp_path):
     """A pause or another learning rate would be that of one learner alone."""
-    process = start(tmp_path, *SMALL, TWO, ENDLESS)
-    try:
+    with started(tmp_path, *SMALL, TWO, ENDLESS) as process:
         folder = wait_for_records(tmp_path, 2)
         assert state_of(folder)["commands"] == ["save", "stop"]
         for command in (("pause",), ("set", {"lr_factor": 0.5}), ("evaluate",)):
             assert tell(folder, *command) == "refused: this run takes only save, stop"
         assert tell(folder, "save").startswith("done: update ")
         status, output = interrupt(process)
-    finally:
-        process.kill()
     assert status == 130, output
     assert output.count("stopping: saving a checkpoint") == 1
     assert updates_saved(folder) == records(folder)[-1]["updates"]
@@ -111,28 +108,25 @@ def test_two_learners_take_the_commands_that_all_can_follow_and_end_after_one_sa
     assert not list((folder / "control").iterdir())
 
 
-ENDINGS = [
-    pytest.param("raises", "learner 1 failed: RuntimeError: out of luck", id="raises"),
-    pytest.param("killed", "learner 1 ended without a word", id="killed"),
-    pytest.param("nan", "the batch of learner 1 is not finite", id="nan"),
-    pytest.param("stopped", "learner 1 did not answer for", id="stopped"),
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "sentence"), ENDINGS)
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("raises", "learner 1 failed: RuntimeError: out of luck"),
+        ("killed", "learner 1 ended without a word"),
+        ("nan", "the batch of learner 1 is not finite"),
+        ("stopped", "learner 1 did not answer for"),
+    ],
+)
 def test_a_learner_that_is_lost_ends_the_run_with_the_last_complete_update(
     tmp_path, name, sentence
 ):
-    process = start(
+    with started(
         tmp_path, *SMALL, TWO, ENDLESS, PATIENCE, f"{UNLUCKY}:{name}", "--max_bad_updates=3"
-    )
-    try:
+    ) as process:
         folder = wait_for_records(tmp_path, 1)
         children = descendants(process.pid)
         status, output = finish(process, children)
-    finally:
-        process.kill()
     assert status == 1, output
     assert output.count("the run failed") == 1, output
     assert sentence in output
@@ -150,15 +144,12 @@ def test_a_learner_that_is_lost_ends_the_run_with_the_last_complete_update(
 
 @pytest.mark.slow
 def test_the_second_learner_saves_if_the_first_is_killed(tmp_path):
-    process = start(tmp_path, *SMALL, TWO, ENDLESS, PATIENCE)
-    try:
+    with started(tmp_path, *SMALL, TWO, ENDLESS, PATIENCE) as process:
         folder = wait_for_records(tmp_path, 2)
         children = descendants(process.pid)
         first, _ = learners_of(process)
         first.kill()
         status, output = finish(process, children)
-    finally:
-        process.kill()
     assert status == 1, output
     assert output.count("learner 0 was killed by SIGKILL") == 1
     log = (folder / "train-rank1.log").read_text("utf-8")

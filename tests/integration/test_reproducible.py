@@ -66,11 +66,3 @@ def test_evaluation_changes_nothing_in_the_training_and_is_itself_repeated_to_th
         for folder in (straight, halfway)
     ]
     assert best[0] == best[1]
-
-
-@pytest.mark.slow
-@pytest.mark.process
-def test_another_seed_gives_another_run(tmp_path):
-    one = trained(tmp_path / "a", 600)
-    other = trained(tmp_path / "b", 600, "--seed=4")
-    assert comparable(one) != comparable(other)

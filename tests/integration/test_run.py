@@ -1,5 +1,4 @@
 import json
-import shutil
 import signal
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from tests.integration.commands import (
     only_run,
     records,
     run,
-    start,
+    started,
     wait_for_records,
 )
 
@@ -79,26 +78,6 @@ def test_a_run_can_be_resumed_in_its_folder_and_in_a_new_one(tmp_path):
     status, output = run(tmp_path, *resume, "--environment_max_steps=3500", "--new_run_folder=True")
     assert status == 0, output
     assert len(list(tmp_path.iterdir())) == 2
-
-
-@pytest.mark.slow
-def test_test_mode_plays_whole_games_and_needs_nothing_but_the_run(finished, tmp_path):
-    folder, results = tmp_path / "run", tmp_path / "results"
-    # Another test plays games of that run as well.
-    shutil.copytree(finished[0], folder, ignore=shutil.ignore_patterns("test_*"))
-    status, output = run(
-        results, "--op_mode=test", f"--load_model_url={folder}", "--test_episode_count=6"
-    )
-    assert status == 0, output
-    report = json.loads(next(folder.glob("test_*.json")).read_text())
-    assert report["episodes"] == 6
-    assert report["env"] == "CartPole-v1"
-    assert report["distinct_games"] == 6
-    assert report["min"] <= report["median"] <= report["max"]
-    rows = next(folder.glob("test_*.csv")).read_text().splitlines()
-    assert len(rows) == 7
-    assert "mean" in output
-    assert not results.exists()
 
 
 @pytest.mark.slow
@@ -173,12 +152,9 @@ def test_after_stop_no_child_process_no_shared_memory_and_no_temporary_file_is_l
 ):
     shared = Path("/dev/shm")
     before = set(shared.iterdir()) if shared.exists() else set()
-    process = start(tmp_path, *SMALL, "--environment_max_steps=100000000")
-    try:
+    with started(tmp_path, *SMALL, "--environment_max_steps=100000000") as process:
         folder = wait_for_records(tmp_path, 1)
         status, output = interrupt(process, number)
-    finally:
-        process.kill()
     assert status == 130, output
     assert not list(folder.rglob("*.tmp"))
     if shared.exists():
@@ -190,8 +166,7 @@ def test_after_stop_no_child_process_no_shared_memory_and_no_temporary_file_is_l
 
 @pytest.mark.slow
 def test_the_second_signal_forces(tmp_path):
-    process = start(tmp_path, *SMALL, "--environment_max_steps=100000000")
-    try:
+    with started(tmp_path, *SMALL, "--environment_max_steps=100000000") as process:
         wait_for_records(tmp_path, 1)
         children = descendants(process.pid)
         process.send_signal(signal.SIGINT)
@@ -199,5 +174,3 @@ def test_the_second_signal_forces(tmp_path):
         process.communicate(timeout=HANGS_S)
         assert process.returncode == 130
         wait_until(lambda: not any(child.is_running() for child in children))
-    finally:
-        process.kill()
