@@ -84,17 +84,24 @@ def test_layers_are_normalised_before_their_relu(layer_norm, normalised):
 
 
 @pytest.mark.parametrize(
-    ("name", "layer_norm"), [("resnet", "all"), ("resnet_light", "all"), ("attention", "features")]
+    ("config", "shape", "said"),
+    [
+        (
+            {"name": "resnet", "layer_norm": "all"},
+            (4, 84, 84),
+            "layer_norm is all.*resnet.*expected",
+        ),
+        ({"name": "resnet_light", "layer_norm": "all"}, (4, 84, 84), "layer_norm is all"),
+        ({"name": "attention", "layer_norm": "features"}, (4, 84, 84), "layer_norm is features"),
+        ({"name": "nature"}, (1, 20, 20), "nature.*20x20.*--model=resnet"),
+        ({"name": "nature"}, (6,), "--model=mlp"),
+        ({"name": "attention"}, (6,), "--model=mlp"),
+        ({"name": "attention"}, (1, 4, 5), "attention.*4x5.*--frame_scale_resolution"),
+    ],
 )
-def test_layers_that_a_network_does_not_normalise_are_refused(name, layer_norm):
-    with pytest.raises(ConfigError, match=f"layer_norm is {layer_norm}.*{name}.*expected"):
-        make_model(ModelConfig(name, layer_norm=layer_norm), make_spec((4, 84, 84)))
-
-
-def test_too_small_frames_are_refused_with_advice():
-    with pytest.raises(ConfigError, match=r"nature.*20x20.*--model=resnet"):
-        make_model(ModelConfig("nature"), make_spec((1, 20, 20)))
-    make_model(ModelConfig("resnet"), make_spec((1, 20, 20)))
+def test_a_network_that_does_not_fit_is_refused_with_advice(config, shape, said):
+    with pytest.raises(ConfigError, match=said):
+        make_model(ModelConfig(**config), make_spec(shape))
 
 
 @pytest.mark.parametrize("leading", [(), (3,), (3, 2)])
@@ -150,12 +157,6 @@ def test_equal_seeds_give_equal_weights_whatever_the_global_generator():
 def test_a_config_out_of_range_is_refused(config, message):
     with pytest.raises(ConfigError, match=message):
         ModelConfig(**config)
-
-
-@pytest.mark.parametrize("name", ["nature", "attention"])
-def test_an_image_network_refuses_vectors(name):
-    with pytest.raises(ConfigError, match="--model=mlp"):
-        make_model(ModelConfig(name), make_spec((6,)))
 
 
 def test_the_game_of_a_column_chooses_its_value_head():
