@@ -151,6 +151,13 @@ class PixelStatistics(nn.Module):
         """
         return in_deviations(_ordered(images, layout), *self.prepared(dtype, layout))
 
+    def shown(self, images: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
+        """Return images in deviations, whichever they are of; arguments as for `centred`."""
+        if self.is_of_each:
+            return self.normalised(images, dtype, layout)
+        centred, scale = self.centred(images, dtype, layout)
+        return centred * scale.to(dtype)
+
     def prepared(self, dtype: torch.dtype, layout: torch.memory_format) -> tuple[Tensor, ...]:
         """Return what `centred` or `normalised` need; kept once the statistics are settled.
 

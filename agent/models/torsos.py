@@ -270,11 +270,8 @@ class FloatInput(nn.Module):
             seen = obs.to(dtype)
         elif self.statistics is None:
             seen = obs.to(dtype) / PIXEL_MAX
-        elif self.statistics.is_of_each:
-            seen = self.statistics.normalised(obs, dtype, torch.contiguous_format)
         else:
-            centred, scale = self.statistics.centred(obs, dtype, torch.contiguous_format)
-            seen = centred * scale.to(dtype)
+            seen = self.statistics.shown(obs, dtype, torch.contiguous_format)
         features: Tensor = self.net(seen)
         return features
 

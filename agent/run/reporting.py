@@ -98,6 +98,7 @@ class Reporting:
             handler.setLevel(level)
             handler.filters.clear()
             root.addHandler(handler)  # one that is there already is not added again
+        logging.setLogRecordFactory(logging.LogRecord)
         logging.disable(logging.NOTSET)
         revive_loggers()
 
@@ -112,18 +113,10 @@ class Reporting:
         self.status.enter("failed", reason=str(error) if is_known else repr(error))
         self.close_sinks()
         if is_known:
-            self._tell(logging.ERROR, f"the run failed: {error}")
-            self._tell(logging.DEBUG, "traceback", error)
+            log.error("the run failed: %s", error)
+            log.debug("traceback", exc_info=error)
         else:
-            self._tell(logging.ERROR, "the run failed", error)
-
-    def _tell(self, level: int, text: str, error: BaseException | None = None) -> None:
-        """Log a text and a traceback, past all that code of the user may have made of logging."""
-        trace = None if error is None else (type(error), error, error.__traceback__)
-        record = logging.LogRecord(log.name, level, __file__, 0, text, (), trace)
-        for handler, least in self._levels.items():
-            if level >= least:
-                handler.emit(record)
+            log.error("the run failed", exc_info=error)
 
     def open_sinks(self) -> Sink:
         """Open the files of records and games; return where to report.

@@ -50,7 +50,8 @@ class Status:
         self._folder = folder
         self._thread = thread
         self._failed: set[str] = set()  # files of which it was said
-        self._content: dict[str, Any] = {"format": FORMAT, "session": session, **identity()}
+        here = {"pid": os.getpid(), "host": platform.node()}
+        self._content: dict[str, Any] = {"format": FORMAT, "session": session, **here}
         self._waits = False  # status.json is to be written, and is not yet
         self.enter("starting")
 
@@ -128,11 +129,6 @@ class Status:
                 log.warning(
                     "%s cannot be written (%s): training goes on, it is tried again", name, reason
                 )
-
-
-def identity() -> dict[str, Any]:
-    """Return what tells this process from all others: keys of status.json."""
-    return {"pid": os.getpid(), "host": platform.node()}
 
 
 def _replace(path: Path, status: Mapping[str, Any]) -> None:
