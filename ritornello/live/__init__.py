@@ -9,6 +9,6 @@ and after it. It writes nothing but the commands of its user, as files in a run'
     analysis/places.py: runs below a folder, and what their files say
     comparison.py several runs, by the statistics of analysis/
     guard.py      who may ask: token, cookie, Host, content policy
-    server.py     routes; serving.py: the socket
+    server.py     routes; __main__.py: the socket
     static/       the page itself: HTML, CSS, JavaScript, and the charts of uPlot
 """

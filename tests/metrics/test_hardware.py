@@ -13,8 +13,7 @@ from psutil import NoSuchProcess
 
 from ritornello.metrics import hardware
 from ritornello.metrics.energy import MAX_POWER_W, EnergyBook, ProcessorEnergy
-from ritornello.metrics.gpu import Gpu
-from ritornello.metrics.hardware import Hardware
+from ritornello.metrics.hardware import Gpu, Hardware
 from ritornello.metrics.machine_share import undisturbed_share
 from ritornello.metrics.record import Record, check_declared
 
