@@ -1,6 +1,8 @@
 """Real Ray: a private one, and a cluster whose machines are raylets of this machine."""
 
+import os
 import secrets
+import signal
 import sys
 import time
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from ritornello.agent.cluster.ray_cluster import workers_that_fit
 from ritornello.agent.pools.serial_pool import SerialPool
+from ritornello.agent.stored.checkpoint import load
 from ritornello.core.errors import ConfigError, WorkerDied
 from tests.agent.cluster.fake_cluster import digest
 from tests.agent.cluster.ray_helpers import (
@@ -22,6 +25,7 @@ from tests.agent.cluster.ray_helpers import (
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
 from tests.deadlines import HANGS_S, wait_until
+from tests.integration.commands import SMALL, records, started, wait_for_records
 
 pytestmark = WITH_RAY
 
@@ -118,3 +122,21 @@ def test_a_cluster_that_asks_for_no_token_is_refused_unless_that_is_wanted(folde
         pool.stop(3.0)
     finally:
         cluster.close()
+
+
+@pytest.mark.parametrize("stop", ["SIGTERM", "Ctrl-C"])
+def test_a_run_with_a_private_ray_saves_when_it_is_told_to_stop(tmp_path, stop):
+    before, own_terminal = processes_of_ray(), {"start_new_session": True}
+    with started(tmp_path, *SMALL, "--multiprocessing_backend=ray", **own_terminal) as process:
+        folder = wait_for_records(tmp_path, 1)
+        if stop == "SIGTERM":
+            process.terminate()
+        else:  # the terminal sends it to all processes of the group, those of Ray included
+            os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=HANGS_S)
+    assert process.returncode == 130, output
+    assert output.count("stopping: saving a checkpoint") == 1
+    assert "Traceback" not in output
+    assert load(folder).state["tally"]["updates"] == records(folder)[-1]["updates"] > 0
+    assert "cluster/machines" in (folder / "metrics.jsonl").read_text("utf-8")
+    wait_until(lambda: processes_of_ray() == before)
