@@ -191,7 +191,7 @@ def test_replay_contents_come_back_and_damage_is_an_error_and_absence_a_warning(
     records = np.arange(100, dtype=np.uint8)
     replay = replay_with(records=records)
     path = CheckpointWriter(tmp_path).save(state_at(1), updates=1, agent_steps=1, replay=replay)
-    assert np.array_equal((load(path).load_replay() or {})["records"], records)
+    assert np.array_equal(load(path).load_replay()["records"], records)
     replay_path = path.with_suffix(".replay")
     flip_a_byte(replay_path, records.tobytes())
     with pytest.raises(CheckpointError, match="--load_replay=False"):

@@ -94,7 +94,7 @@ def test_an_update_is_saved_once_and_its_files_are_not_written_over(tmp_path, mo
 
     save(1, 10)
     save(1, 11)
-    assert (load(tmp_path).load_replay() or {})["mark"] == 10
+    assert load(tmp_path).load_replay()["mark"] == 10
     write = checkpoint_file.write_tree
 
     def write_replay_only(path, tree, **options):
@@ -108,7 +108,7 @@ def test_an_update_is_saved_once_and_its_files_are_not_written_over(tmp_path, mo
             save(2, 20)
     assert names(tmp_path, "*.replay") == ["update_000000001.replay"]
     save(2, 21)
-    assert (load(tmp_path).load_replay() or {})["mark"] == 21
+    assert load(tmp_path).load_replay()["mark"] == 21
 
 
 def test_a_file_that_reads_back_otherwise_than_it_was_written_does_not_take_its_place(

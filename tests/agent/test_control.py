@@ -4,11 +4,8 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -56,10 +53,8 @@ class Steered:
     """A control with everything it steers, written down."""
 
     def __init__(
-        self, folder: Path, *, reproducible: bool = False, share: float | None = 0.5,
-        save: Callable[[], str] | None = None, evaluate: Callable[[], str] | None = None,
-        saved: Any = None,
-    ) -> None:  # fmt: skip
+        self, folder, *, reproducible=False, share=0.5, save=None, evaluate=None, saved=None
+    ):
         self.folder = folder
         self.set = {}
         self.notes = []

@@ -60,8 +60,6 @@ def test_the_page_ends_when_the_training_is_killed(tmp_path):
         [sys.executable, "-c", program, str(tmp_path)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    assert training.stdin is not None
-    assert training.stdout is not None
     try:
         assert training.stdout.readline() == b"up\n"
         (page,) = pages_of(training.pid)

@@ -1,10 +1,8 @@
 import types
-from typing import cast
 
 import numpy as np
 import torch
 
-from ritornello.agent.acting.acting_model import ActingModel
 from ritornello.agent.acting.actor import Actor, LocalActor
 from ritornello.agent.acting.lane import EnvGroup
 from ritornello.agent.acting.rollout import Rollout
@@ -22,7 +20,7 @@ def test_a_player_plays_as_a_rollout_does():
     def env():
         return make_env_vector(config, 3, env_seeds(7, 3))
 
-    acting = cast(ActingModel, types.SimpleNamespace(version=0))
+    acting = types.SimpleNamespace(version=0)
     actor = Actor(model, child_seed(7, "test actor", 0), with_features=False)
     group = EnvGroup(env(), LocalActor(actor, acting), np.zeros(3, np.int64))
     rollout = Rollout([group], blueprint.schema, worker_id=0)

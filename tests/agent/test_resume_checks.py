@@ -60,9 +60,7 @@ def refused(folder, *flags, match, kind=ConfigError):
 
 
 def notes(folder, *flags):
-    checkpoint = resumed(folder, *flags).checkpoint
-    assert checkpoint is not None
-    return checkpoint.notes
+    return resumed(folder, *flags).checkpoint.notes
 
 
 def test_a_run_is_gone_on_from_with_its_own_flags_and_nothing_is_said(run):
@@ -76,7 +74,6 @@ def test_another_kind_of_optimiser_is_refused_unless_it_begins_afresh(run):
 
 def test_settings_of_the_optimiser_come_from_the_flags_of_the_session(run):
     session = resumed(run, "--adam_eps=0.125")
-    assert session.checkpoint is not None
     learner = session.blueprint.learner()
     learner.load_state_dict(session.checkpoint.state["learner"])
     assert {group["eps"] for group in learner.optimiser.param_groups} == {0.125}
@@ -99,7 +96,6 @@ def test_other_workers_are_refused_where_games_go_on_where_they_were(run, flag):
 
 def test_replay_contents_of_one_learner_are_not_lost_to_several(run):
     session = resumed(run, "--reproducible=False")
-    assert session.checkpoint is not None
     two = replace(session.blueprint, place=Place(0, 2, 0, 2))
     with pytest.raises(ConfigError, match="2 are to go on .*--load_replay=False"):
         check_session(session.checkpoint, two)

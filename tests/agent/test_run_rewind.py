@@ -55,7 +55,7 @@ def test_later_checkpoints_are_set_aside_with_their_replay_and_milestones(tmp_pa
     assert load(run.path).state["updates"] == 20
     (run.checkpoints / "update_000000020.pt").write_bytes(b"damaged")
     assert load(run.path).state["updates"] == 10
-    assert (load(run.checkpoints / CUT / "update_000000040.pt").load_replay() or {})["n"] == 40
+    assert load(run.checkpoints / CUT / "update_000000040.pt").load_replay()["n"] == 40
 
 
 @pytest.mark.parametrize("name", ["best.pt", "step_000000003000.pt"])
@@ -109,7 +109,7 @@ def test_a_move_that_is_cut_short_is_finished_by_the_next_one(tmp_path, monkeypa
         with pytest.raises(ConfigError, match=r"cannot take .* back .*No space left"):
             taken_back(run, run.checkpoints / "update_000000020.pt")
     left_newest = load(run.path)
-    assert (left_newest.load_replay() or {})["n"] == left_newest.state["updates"] == 30
+    assert left_newest.load_replay()["n"] == left_newest.state["updates"] == 30
     taken_back(run, run.checkpoints / "update_000000020.pt")
     assert names(run.checkpoints)[-4:] == [
         f"update_0000000{n}0.{x}" for n in "12" for x in ("pt", "replay")

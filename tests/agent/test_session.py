@@ -149,7 +149,6 @@ def test_an_interrupted_test_ends_with_130_and_says_so(model_folder, monkeypatch
 
 
 def progress_of(session):
-    assert session.checkpoint is not None
     return session.checkpoint.agent_steps / session.blueprint.schedule_steps
 
 

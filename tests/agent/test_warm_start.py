@@ -154,7 +154,6 @@ def prepared(run, *flags):
 def test_a_new_run_in_one_of_the_games_starts_from_the_weights(run, monkeypatch):
     starts = states_at_start(monkeypatch)
     training = prepared(run, f"--env={OTHER}", "--seed=3", *QUIET)
-    assert training.start is not None
     assert training.run() == 0
     (start,) = starts
     for name, tensor in training.start.weights.items():
@@ -195,7 +194,6 @@ def test_one_replay_for_all_games_keeps_those_that_a_resume_does_not_play(tmp_pa
     assert "empty buffers" not in log
     assert re.search(r"WARNING.*Counting is not played any more and stays in the replay", log)
     contents = load(folder).load_replay()
-    assert contents is not None
     replay_now, view = resumed.blueprint.replay(), resumed.blueprint.schema.view
     replay_now.load_state_dict(contents)
     games = [int(view(item.record(), "task_id")) for item in replay_now.buffers[1].items]
