@@ -121,8 +121,9 @@ class Quotas:
         """
         share = items(state, "share", int, default=None)
         if share is not None and self.own_share is not None:
-            with within("share"):
-                self.set_replay_share(Fraction(*share))
+            fits = len(share) == 2 and 0 < share[0] < share[1]
+            expect(fits, "a share of replay between 0 and 1", "share")
+            self.set_replay_share(Fraction(*share))
         saved = item(state, "quotas", dict)
         with within("quotas"):
             if items(saved, "claims", int) != [self._unit, *self._claims]:
