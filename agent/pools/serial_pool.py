@@ -15,7 +15,7 @@ from ritornello.agent.acting.config import WorkerConfig
 from ritornello.agent.acting.worker import WorkerBody
 from ritornello.agent.pools.worker_pool import UnrollBlock
 from ritornello.core.errors import WorkerDied
-from ritornello.core.process_death import started_in_here_ended
+from ritornello.core.process_death import end_own_children, own_children
 from ritornello.core.saved_state import expect, items, whole, within
 from ritornello.core.warden import Warden
 from ritornello.transport.weights import WeightBoard
@@ -33,15 +33,18 @@ class SerialPool:
         self._bodies: list[WorkerBody] = []
         self._turn = 0
         self._warden = Warden()  # environments may own processes
-        self._started = contextlib.ExitStack()  # ends those that they forget
+        self._started: set[int] = set()  # ids of what building them has started
 
     def start(self) -> None:
         """Build every worker's environments and model."""
         self._warden.keep_own_children()
-        self._started.enter_context(started_in_here_ended())
-        for config in self._configs:
-            with _exits_are_failures(config.worker_id):
-                self._bodies.append(WorkerBody(config, self._board))
+        before = own_children()  # later ones may be a tracker's, which has still to send
+        try:
+            for config in self._configs:
+                with _exits_are_failures(config.worker_id):
+                    self._bodies.append(WorkerBody(config, self._board))
+        finally:
+            self._started = own_children() - before
 
     def poll(self, timeout_s: float) -> list[UnrollBlock]:
         """Collect one block from the worker whose turn it is.
@@ -78,7 +81,7 @@ class SerialPool:
         bodies, self._bodies = self._bodies, []
         with contextlib.ExitStack() as stack:
             stack.callback(self._warden.close)
-            stack.callback(self._started.close)
+            stack.callback(end_own_children, self._started)
             for body in bodies:
                 stack.callback(body.close)
 

@@ -138,17 +138,17 @@ class Family:
         pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
         return [pid for pid in pids if pid != os.getpid() and _belongs(pid, head, variable)]
 
-    def end(self, head: int, limit_s: float = END_S, spared: Collection[int] = ()) -> bool:
+    def end(self, head: int, limit_s: float = END_S, only: Collection[int] | None = None) -> bool:
         """Kill every member; return whether none is left. Done again it does no harm.
 
         Args:
           head: process id of the head, dead or alive.
           limit_s: for them to be gone. One that a device holds in the kernel goes when let go.
-          spared: process ids of members that may live.
+          only: process ids of the members that are killed; None: all are.
         """
         killed: set[int] = set()
         deadline = time.monotonic() + limit_s
-        while members := [pid for pid in self.members(head) if pid not in spared]:
+        while members := [p for p in self.members(head) if only is None or p in only]:
             for pid in members:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
@@ -186,23 +186,32 @@ def own_family() -> Family | None:
     return Family(mark) if mark.startswith(f"{os.getpid()}-") else None
 
 
-@contextlib.contextmanager
-def started_in_here_ended() -> Iterator[None]:
-    """End what this process starts in a `with` block and leaves, in whatever session.
+def own_children() -> set[int]:
+    """Return the ids of the processes that this one has started, in whatever session.
 
-    Without a mark (`mark_own_children`) nothing is ended. Spared are processes of Python's
+    Without a mark (`mark_own_children`) there are none. Left out are processes of Python's
     multiprocessing: it ends them itself, and its helpers serve for as long as the program runs.
     """
     family = own_family()
-    if family is None:
-        yield
-        return
-    before = family.members(NO_GROUP)
+    members = [] if family is None else family.members(NO_GROUP)
+    return {pid for pid in members if not _is_of_multiprocessing(pid)}
+
+
+def end_own_children(pids: Collection[int]) -> None:
+    """Kill those of these processes that this one has started and that still live."""
+    family = own_family()
+    if family is not None and pids:
+        family.end(NO_GROUP, only=pids)
+
+
+@contextlib.contextmanager
+def started_in_here_ended() -> Iterator[None]:
+    """End what this process starts in a `with` block and leaves; see `own_children`."""
+    before = own_children()
     try:
         yield
     finally:
-        now = family.members(NO_GROUP)
-        family.end(NO_GROUP, spared={*before, *filter(_is_of_multiprocessing, now)})
+        end_own_children(own_children() - before)
 
 
 def _is_of_multiprocessing(pid: int) -> bool:
