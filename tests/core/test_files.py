@@ -58,17 +58,6 @@ def test_a_file_system_that_syncs_no_folders_holds_files_all_the_same(
     assert (tmp_path / "a.txt").read_text() == "new"
 
 
-def test_a_folder_that_cannot_be_synced_because_the_disk_fails_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(path: Path) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(files, "_sync", fail)
-    with pytest.raises(OSError, match="Input/output error"):
-        files.disk().sync_folder(tmp_path)
-
-
 OPERATIONS = ("file.open", "file.write", "file.sync", "file.replace")
 
 

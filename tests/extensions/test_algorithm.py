@@ -54,12 +54,12 @@ class SparseAlgorithm(Algorithm):
 def test_it_is_trained_saved_and_resumed_to_what_it_would_have_been(tmp_path):
     flags = {"algorithm": PPO, "algorithm_kwargs": '{"dropped": 0.25}', "save_model_period": 6}
     straight, halved = new_folder(tmp_path / "a"), new_folder(tmp_path / "b")
-    whole, records = trained(straight, steps=600, **flags)
+    whole, records = trained(straight, steps=360, **flags)
     assert whole.updates > 0
     assert {"loss/policy", "vtrace/rho_mean", "value/explained_variance"} <= set(records[-1].values)
-    half, _ = trained(halved, steps=300, **flags)
+    half, _ = trained(halved, steps=180, **flags)
     assert 0 < half.updates < whole.updates
-    again, _ = trained(halved, steps=600, checkpoint=saved_in(halved), **flags)
+    again, _ = trained(halved, steps=360, checkpoint=saved_in(halved), **flags)
     assert again.updates == whole.updates
     assert same(saved_in(straight).state["learner"], saved_in(halved).state["learner"])
     assert "generator" in saved_in(straight).state["learner"]["algorithm"]

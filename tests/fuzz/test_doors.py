@@ -165,7 +165,7 @@ def test_bytes_of_checkpoints(data: st.DataObject, sound_run: Path, tmp_path: Pa
         load(data.draw(st.sampled_from((victim, tmp_path)))).load_replay()
 
 
-@settings(max_examples=15 * TIMES, suppress_health_check=WITH_FOLDER)
+@settings(max_examples=8 * TIMES, suppress_health_check=WITH_FOLDER)
 @given(data=st.data())
 def test_files_of_run_folders(data: st.DataObject, sound_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"

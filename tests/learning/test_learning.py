@@ -22,11 +22,7 @@ WIDE = {
     "batch_size": 16,
     "replay_parameters": [{"type": "circular", "capacity": 64, "sample_ratio": 1.0, "uses": 2}],
 }
-# The fast tests of this file train with each of the other kinds elsewhere.
-CORRIDOR_KINDS = [
-    kind if kind in ("attentive", "elite", "prioritised") else pytest.param(kind, marks=slow)
-    for kind in ALL_KINDS
-]
+CORRIDOR_KINDS = [kind if kind == "elite" else pytest.param(kind, marks=slow) for kind in ALL_KINDS]
 
 
 def test_every_kind_of_replay_is_among_those_that_must_learn():
@@ -121,7 +117,8 @@ def value_of_the_endless_game(trainer):
     return look(trainer, [np.ones((1, 2))])[1].item()
 
 
-@pytest.mark.parametrize("flags", [{"kind": "queue"}, pytest.param(IMPACT, marks=slow)])
+@slow
+@pytest.mark.parametrize("flags", [{"kind": "queue"}, IMPACT])
 def test_what_comes_after_a_time_limit_is_worth_as_much_as_before(tmp_path, flags):
     trainer = train(tmp_path, "Infinite", steps=5_000, **flags)
     assert value_of_the_endless_game(trainer) == pytest.approx(
@@ -230,9 +227,8 @@ def complaints_about_the_odds(trainer):
     return found
 
 
-@pytest.mark.parametrize(
-    "flags", [{"kind": "standard"}, pytest.param({**IMPACT, **WIDE}, marks=slow)]
-)
+@slow
+@pytest.mark.parametrize("flags", [{"kind": "standard"}, {**IMPACT, **WIDE}])
 def test_the_odds_of_a_bandit_are_those_of_the_best_policy_with_entropy(tmp_path, flags):
     assert not complaints_about_the_odds(train(tmp_path, "Bandit", **{**BANDIT, **flags}))
 

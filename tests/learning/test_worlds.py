@@ -32,7 +32,8 @@ def test_whoever_forgets_the_distance_to_the_mean_does_not_reach_it(tmp_path, mo
     assert mean_return(trainer) < 0.5
 
 
-@pytest.mark.parametrize("kind", ["queue", pytest.param("standard", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["queue", "standard"])
 def test_several_dials_are_set_at_once(tmp_path, kind):
     """All right pays 4, and 4 * (1/3 + 1/2 + 1/4) / 3 = 1.4 at random."""
     trainer = train(tmp_path, "Dials", module="worlds", kind=kind, steps=12_000, **RECIPE)

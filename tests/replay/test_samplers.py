@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
@@ -39,6 +39,7 @@ def candidates(draw, min_size=1):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
+@settings(max_examples=30)
 @given(pool=candidates(), n=st.integers(1, 60))
 def test_every_strategy_returns_exactly_n_valid_candidates_for_any_pool(strategy, pool, n):
     distances, draws = pool

@@ -1,7 +1,7 @@
 """Seeds of the simulation hold every promise.
 
 `SIMULATED_FIRST=5000 python -m pytest -m slow tests/simulated` plays 2,000 others. A seed that has
-broken a promise goes to seeds.txt, which the fast tests always play.
+broken a promise goes to seeds.txt, which are always among them.
 """
 
 import os
@@ -25,7 +25,9 @@ MANY = [range(first, first + 100) for first in range(FIRST, FIRST + 2000, 100)]
 
 
 # Seed 1001 dies after a record, so that the next session has to go back.
-@pytest.mark.parametrize("seed", [1001, *known_seeds()])
+@pytest.mark.parametrize(
+    "seed", [1001, *(pytest.param(seed, marks=pytest.mark.slow) for seed in known_seeds())]
+)
 def test_a_seed_holds_every_promise(seed):
     result = simulate(Plan.draw(seed))
     assert result.broken == [], "\n".join(result.trace)

@@ -49,7 +49,6 @@ def test_views_stay_valid_after_close(place):
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
 def test_memory_and_descriptors_are_given_back_without_close(place):
-    gc.collect()  # what earlier tests left
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
         SharedBlock(10_000, "test").array[...] = 1

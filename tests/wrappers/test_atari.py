@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import gymnasium
 import numpy as np
-import pytest
 from gymnasium.spaces import Box, Discrete
 
 from ritornello.wrappers.atari import (
     FireAtStart,
-    FlagLostLives,
     WaitAtStart,
 )
 
@@ -66,18 +64,3 @@ def test_a_game_that_ends_while_waiting_is_started_again():
     env = WaitAtStart(Game(over_at=3), 30)
     for seed in range(20):
         assert env.reset(seed=seed)[1]["episode_frame_number"] < 3
-
-
-@pytest.mark.parametrize(
-    ("lives", "lost"),
-    [
-        ((3, 3, 2, 2), [False, True, False]),
-        ((3, 4, 3, 3), [False, True, False]),
-        ((2, 1, 0, 0), [True, False, False]),  # at 0 lives some games go on for a while
-        ((0, 0, 0, 0), [False, False, False]),
-    ],
-)
-def test_a_lost_life_is_flagged_once_while_lives_are_left(lives, lost):
-    env = FlagLostLives(Game(lives=lives))
-    env.reset()
-    assert [env.step(NOOP)[4]["life_lost"] for _ in range(3)] == lost

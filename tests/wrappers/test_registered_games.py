@@ -57,7 +57,6 @@ BOTH = [
     ({"max_num_frames_per_episode": 90, "game": "space_invaders"}, {}),
     ({"frameskip": "missing"}, {"max_episode_steps": 25}),
     ({"frameskip": 3, "max_num_frames_per_episode": 200}, {"max_episode_steps": 30}),
-    ({"obs_type": "grayscale", "continuous": False, "sound_obs": False, "mode": None}, {}),
 ]
 
 

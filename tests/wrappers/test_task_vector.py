@@ -96,9 +96,8 @@ def test_a_game_goes_in_company_as_it_goes_alone(task, backend):
 # --- several games in one vector -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["ale_vector", "gymnasium"])
-def test_every_environment_plays_its_game_with_its_seed(backend):
-    config = games(PONG, BREAKOUT, backend=backend, max_episode_frames=60)
+def test_every_environment_plays_its_game_with_its_seed():
+    config = games(PONG, BREAKOUT, max_episode_frames=60)
     tasks, seeds = [0, 1, 0], [7, 8, 9]
     vector = make_env_vector(config, 3, seeds, tasks=tasks)
     assert isinstance(vector, TaskVector)
