@@ -65,3 +65,22 @@ def saved_state(blueprint, learner=None, *, agent_steps=1, updates=1, **more):
 
 def silent(line):
     """Show nothing."""
+
+
+class Noted:
+    """A sink that keeps records, and of which updates the last ones were as it was flushed."""
+
+    def __init__(self):
+        self.records, self.flushed_at = [], []
+
+    def write(self, record):
+        self.records.append(record)
+
+    def episode(self, end, at):
+        pass
+
+    def flush(self):
+        self.flushed_at.append(self.records[-1].updates if self.records else 0)
+
+    def close(self):
+        pass

@@ -6,32 +6,12 @@ from ritornello.agent.learning.learner import Learner
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import CheckpointWriter, load
 from ritornello.agent.stored.run_folder import RunFolder
-from tests.agent.runs import make_blueprint
-
-
-class Silent:
-    """A sink of nothing."""
-
-    def __init__(self):
-        self.flushed_at = []
-        self.updates = 0
-
-    def write(self, record):
-        self.updates = record.updates
-
-    def episode(self, end, at):
-        pass
-
-    def flush(self):
-        self.flushed_at.append(self.updates)
-
-    def close(self):
-        pass
+from tests.agent.runs import Noted, make_blueprint
 
 
 def trainer_of(folder, checkpoint=None, sink=None, **flags):
     values = {"reproducible": True, "environment_max_steps": 300, "save_model_period": 4}
-    return Trainer(make_blueprint(**{**values, **flags}), folder, sink or Silent(), checkpoint)
+    return Trainer(make_blueprint(**{**values, **flags}), folder, sink or Noted(), checkpoint)
 
 
 @pytest.fixture
@@ -72,7 +52,7 @@ def test_another_failure_leaves_the_newest_state(folder, monkeypatch):
 
 
 def test_records_and_games_are_on_the_disk_before_the_checkpoint_is(folder, monkeypatch):
-    sink, saved = Silent(), []
+    sink, saved = Noted(), []
     save = CheckpointWriter.save
 
     def note(writer, state, *, updates, **more):
@@ -90,7 +70,7 @@ def test_weights_are_saved_although_the_files_of_the_run_do_not_answer(folder, c
     answers = iter([True, False, False, True, False])
     flags = {"reproducible": True, "environment_max_steps": 300, "save_model_period": 4}
     flush = lambda: next(answers, True)  # noqa: E731
-    summary = Trainer(make_blueprint(**flags), folder, Silent(), flush=flush).run()
+    summary = Trainer(make_blueprint(**flags), folder, Noted(), flush=flush).run()
     assert next(answers, None) is None
     assert load(folder.path).state["tally"]["updates"] == summary.updates
     said = [line for line in caplog.messages if "do not answer" in line]

@@ -12,8 +12,8 @@ from ritornello.metrics.health import Finding
 from ritornello.metrics.output_thread import OutputThread
 from ritornello.metrics.record import Record, check_declared
 from ritornello.metrics.rewind import Point, rewind
-from tests.agent.runs import make_blueprint
-from tests.agent.test_trainer import Noted, in_turn
+from tests.agent.runs import Noted, make_blueprint
+from tests.agent.test_trainer import in_turn
 from tests.deadlines import HANGS_S
 
 FINDING = Finding(300, "policy/entropy_fraction", 0.01234, "0.05 to 0.98", "lower --lr")

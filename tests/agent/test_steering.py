@@ -17,8 +17,8 @@ from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.stop_signals import Answer, StopSignals
 from ritornello.metrics.output_thread import OutputThread
 from ritornello.replay.manager import ReplayManager
-from tests.agent.runs import make_blueprint
-from tests.agent.test_trainer import Noted, in_turn
+from tests.agent.runs import Noted, make_blueprint
+from tests.agent.test_trainer import in_turn
 from tests.deadlines import HANGS_S, wait_until
 
 ENDLESS = 10**9  # agent steps: what ends the run is what the test is about

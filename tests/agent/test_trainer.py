@@ -17,7 +17,7 @@ from ritornello.core.episode import EpisodeEnd
 from ritornello.metrics.health import Finding
 from ritornello.metrics.sinks import JsonLinesSink, Tee
 from ritornello.transport.channel import WorkerStats
-from tests.agent.runs import make_blueprint
+from tests.agent.runs import Noted, make_blueprint
 
 
 class EveryRecord:
@@ -63,25 +63,6 @@ def test_unrolls_of_another_layout_that_waited_when_it_was_saved_are_left_behind
     checkpoint = load(folder.path)
     checkpoint.state["serial"]["waiting"].insert(0, np.zeros(640, np.uint8))
     assert trained(folder, 400, checkpoint).agent_steps >= 400
-
-
-class Noted:
-    """A sink that keeps records."""
-
-    def __init__(self):
-        self.records = []
-
-    def write(self, record):
-        self.records.append(record)
-
-    def episode(self, end, at):
-        pass
-
-    def flush(self):
-        pass
-
-    def close(self):
-        pass
 
 
 class InTurn(Serial):

@@ -1,8 +1,6 @@
 """A short training, overheard at the joints: what goes from part to part, and when."""
 
-from contextlib import closing
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,10 +12,9 @@ from ritornello.agent.learning.learner import Learner
 from ritornello.agent.run.experience import Serial
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.metrics.sinks import Tee
 from ritornello.replay.manager import ReplayManager
 from ritornello.transport.weights import WeightBoard
-from tests.agent.runs import make_blueprint
+from tests.agent.runs import Noted, make_blueprint
 
 STEPS = 600
 BUFFERS = [
@@ -31,7 +28,6 @@ class Overheard:
     """What was said in a training."""
 
     trainer: Any = None
-    folder: Any = None
     steps: list = field(default_factory=list)  # (batch, progress, share of the steps done)
     moments: list = field(default_factory=list)  # (moment, share done, version on the board)
     samples: list = field(default_factory=list)  # (context, moment of that time)
@@ -68,28 +64,23 @@ def listen(monkeypatch, heard):
     monkeypatch.setattr(ReplayManager, "sample", spied_sample)
 
 
-def blueprint_of(**flags):
-    values = {
-        "reproducible": True, "environment_max_steps": STEPS, "lr_scheduler_steps": STEPS,
-        "worker_count": 2, "replay_parameters": BUFFERS, "training_fill_in_factor": 0.2,
-    }  # fmt: skip
-    return make_blueprint("CartPole-v1", **{**values, **flags})
+def blueprint_of():
+    return make_blueprint(
+        "CartPole-v1", reproducible=True, environment_max_steps=STEPS, lr_scheduler_steps=STEPS,
+        worker_count=2, replay_parameters=BUFFERS, training_fill_in_factor=0.2,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def heard(tmp_path_factory):
     heard = Overheard()
-    heard.folder = RunFolder.create(tmp_path_factory.mktemp("run"), "Test-v0")
-    note = SimpleNamespace(
-        write=heard.records.append,
-        episode=lambda end, at: None,
-        flush=lambda: None,
-        close=lambda: None,
-    )
-    with pytest.MonkeyPatch.context() as monkeypatch, closing(Tee([note])) as sink:
+    folder = RunFolder.create(tmp_path_factory.mktemp("run"), "Test-v0")
+    sink = Noted()
+    with pytest.MonkeyPatch.context() as monkeypatch:
         listen(monkeypatch, heard)
-        heard.trainer = Trainer(blueprint_of(), heard.folder, sink)
+        heard.trainer = Trainer(blueprint_of(), folder, sink)
         heard.trainer.run()
+    heard.records = sink.records
     assert len(heard.steps) > 20
     return heard
 
