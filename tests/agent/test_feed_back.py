@@ -16,11 +16,11 @@ from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.agent.run.experience import Experience
 from ritornello.agent.run.threaded import Threaded
 from ritornello.core.errors import ConfigError
-from ritornello.transport.weights import WeightBoard
 from tests.agent.builders import heads_of, make_batch, make_small_model
 from tests.agent.learners import CONFIG, make_learner
 from tests.agent.runs import make_blueprint
 from tests.agent.test_feed import make_draws
+from tests.agent.test_rollout import make_board
 from tests.agent.test_threaded import HANGS_S
 from tests.reference.vtrace_loops import vtrace_loops
 from tests.replay.builders import check_valid
@@ -155,9 +155,7 @@ def blueprint_with_priorities(**flags):
 
 def test_with_threads_what_was_learned_comes_back_while_others_insert_and_draw():
     blueprint = blueprint_with_priorities()
-    learner, board = blueprint.learner(), WeightBoard(blueprint.acting_weights.nbytes)
-    with board.write(0) as block:
-        blueprint.acting_weights.pack(learner.model, block)
+    learner, board = blueprint.learner(), make_board(blueprint)
     replay = blueprint.replay()
     feed = Feed(blueprint.schema, torch.device("cpu"))
     pool = SerialPool(blueprint.workers(), board)

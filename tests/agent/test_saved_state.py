@@ -25,8 +25,8 @@ from ritornello.agent.stored.checkpoint_tree import encode
 from ritornello.agent.stored.model_file import check_weights
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.saved_state import restoring, within
-from ritornello.transport.weights import WeightBoard
 from tests.agent.runs import BOTH_GAMES, make_blueprint, saved_state
+from tests.agent.test_rollout import make_board
 from tests.fuzz.strategies import changed, damaged_tree, honoured_or_refused
 
 
@@ -62,9 +62,7 @@ def blueprint_of_everything(**values):
 def parts(blueprint):
     """What a checkpoint is restored into."""
     learner, spec = blueprint.learner(), blueprint.env_spec
-    board = WeightBoard(blueprint.acting_weights.nbytes)
-    with board.write(0) as block:
-        blueprint.acting_weights.pack(learner.model, block)
+    board = make_board(blueprint)
     tally = Tally(spec.action_repeat, 5, spec.tasks)
     feed = Feed(blueprint.schema, torch.device("cpu"))
     scorer = Scorer(

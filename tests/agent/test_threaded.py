@@ -12,8 +12,8 @@ from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.agent.run.experience import Moment
 from ritornello.agent.run.threaded import Threaded
 from ritornello.core.errors import WorkerDied
-from ritornello.transport.weights import WeightBoard
 from tests.agent.runs import make_blueprint
+from tests.agent.test_rollout import make_board
 from tests.deadlines import HANGS_S
 
 
@@ -47,9 +47,7 @@ def blueprint():
 
 @pytest.fixture
 def pool(blueprint):
-    board = WeightBoard(blueprint.acting_weights.nbytes)
-    with board.write(0) as block:
-        blueprint.acting_weights.pack(blueprint.learner().model, block)
+    board = make_board(blueprint)
     yield HeldPool(blueprint.workers(), board)
     board.close()
 

@@ -13,8 +13,8 @@ from ritornello.agent.run.experience import Serial
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.replay.manager import ReplayManager
-from ritornello.transport.weights import WeightBoard
 from tests.agent.runs import Noted, make_blueprint
+from tests.agent.test_rollout import make_board
 
 STEPS = 600
 BUFFERS = [
@@ -140,9 +140,7 @@ def test_an_update_makes_a_record_and_none_is_lost(heard):
 def test_no_two_environments_play_the_same_game_and_no_two_actors_draw_alike():
     """In two lives of each worker, one game after the other."""
     blueprint = blueprint_of()
-    board = WeightBoard(blueprint.acting_weights.nbytes)
-    with board.write(0) as block:
-        blueprint.acting_weights.pack(blueprint.learner().model, block)
+    board = make_board(blueprint)
     begun, starts, streams = 0, set(), set()
     configs = [config for life in (0, 1) for config in blueprint.workers(life=life)]
     for config in configs:
