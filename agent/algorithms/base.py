@@ -102,10 +102,11 @@ class ActorCriticConfig:
             return math.inf
         return LARGEST_REWARD[self.reward_transform] / (1 - self.discount)
 
-    def entropy_cost_at(self, progress: float) -> float:
+    def entropy_cost_at(self, progress: float | Tensor) -> float | Tensor:
         """Return the cost at `progress`: in a straight line from the first to the last."""
         first, last = self.entropy_cost, self.entropy_end_cost
-        done = min(1.0, progress / self.entropy_end_share)
+        done = progress / self.entropy_end_share
+        done = done.clamp(max=1.0) if isinstance(done, Tensor) else min(1.0, done)
         return first if last is None else first + (last - first) * done
 
 
@@ -139,9 +140,9 @@ class Algorithm(ABC):
     # what actions are; one that does not say so is refused where more than one of A is chosen.
     takes_any_action: ClassVar[bool] = False
 
-    # Whether the loss asks the host for nothing: it decides nothing by the numbers of a batch,
-    # keeps nothing in Python and needs no `progress` but for an entropy cost that falls. A GPU may
-    # then replay it (agent/learning/recorded.py). A subclass has to say it anew.
+    # Whether the loss asks the host for nothing: it decides nothing by the numbers of a batch or
+    # by `progress` (which is then a tensor), and keeps nothing in Python. A GPU may then replay it
+    # (agent/learning/recorded.py). A subclass has to say it anew.
     loss_is_pure: ClassVar[bool] = False
 
     def __init__(self, config: Any, buffers: Sequence[str] = ()) -> None:
@@ -180,7 +181,7 @@ class Algorithm(ABC):
         model: ActorCritic,
         batch: Batch,
         optimiser: torch.optim.Optimizer | None = None,
-        progress: float = 0.0,
+        progress: float | Tensor = 0.0,
     ) -> Loss:
         """Compute the loss of one batch, `progress` (0 to 1) through the training.
 
@@ -191,14 +192,13 @@ class Algorithm(ABC):
           model: the network, on the batch's device.
           batch: T steps of B unrolls.
           optimiser: whose moments PopArt rescales along with the value head.
-          progress: share of the training that is done, 0 to 1.
+          progress: share of the training that is done, 0 to 1; a tensor if `loss_is_pure`.
         """
 
     def is_pure(self) -> bool:
         """Return whether a GPU may replay the loss: as it is set, it depends on tensors only."""
-        own = vars(type(self)).get("loss_is_pure", False)
-        is_alone = self.group.world_size == 1
-        return own and is_alone and getattr(self.config, "entropy_end_cost", None) is None
+        own: bool = vars(type(self)).get("loss_is_pure", False)
+        return own and self.group.world_size == 1
 
     def state_dict(self) -> dict[str, Any]:
         """Return what it keeps besides the model, of tensors and plain types; {} if nothing."""

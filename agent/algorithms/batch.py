@@ -100,6 +100,10 @@ class Batch:
         }
         return Batch(**parts)
 
+    def unpacked(self) -> Batch:
+        """Return itself; `PackedBatch` (agent/learning/feed.py) returns its fields."""
+        return self
+
     def inputs(self) -> Inputs:
         """Return all that a model may look at, `[T+1, B, ...]`; nothing is copied."""
         return Inputs(self.obs, self.first, self.last_action, self.last_reward, self.task_id)

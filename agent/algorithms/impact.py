@@ -111,7 +111,7 @@ class Impact(Algorithm):
         model: ActorCritic,
         batch: Batch,
         optimiser: torch.optim.Optimizer | None = None,
-        progress: float = 0.0,
+        progress: float | torch.Tensor = 0.0,
     ) -> Loss:
         """Compute the loss of one batch.
 

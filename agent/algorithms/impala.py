@@ -51,7 +51,7 @@ class Impala(Algorithm):
         model: ActorCritic,
         batch: Batch,
         optimiser: torch.optim.Optimizer | None = None,
-        progress: float = 0.0,
+        progress: float | torch.Tensor = 0.0,
     ) -> Loss:
         """Compute the loss of one batch; moves PopArt's statistics if the model has them."""
         config, group = self.config, self.group

@@ -1,24 +1,35 @@
 """From draws to a batch on the learner's device.
 
-Runs in the background threads of the batch cache (or inline in the reproducible mode): stack the
-drawn unrolls time-major, copy the *single* frames to the device, rebuild the frame stacks there.
+Runs in the background threads of the batch cache (or inline in the reproducible mode). The records
+of the draws are copied side by side as bytes, each followed by what the draw says of it. A GPU gets
+them in one transfer, and cuts them into the fields of a batch itself, as the first part of an
+update (agent/learning/recorded.py). Next to read: agent/learning/learner.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-import numpy as np
 import torch
+from torch import Tensor
 
 from ritornello.agent.algorithms.batch import Batch
+from ritornello.core.layout import Field, lay_out
+from ritornello.core.spec import EnvSpec
 from ritornello.core.unroll import UnrollSchema
 from ritornello.replay.item import Draw
 
-PINNED_FROM_BYTES = 65536  # CUDA itself puts smaller arrays aside before it copies them
+OF_DRAW = (
+    ("item", (), "int64"),
+    ("age", (), "int64"),
+    ("source", (), "int64"),
+    ("weight", (), "float32"),
+    ("is_online", (), "bool"),
+)
 
 
-def restack(frames: torch.Tensor, depth: int) -> torch.Tensor:
+def restack(frames: Tensor, depth: int) -> Tensor:
     """Rebuild stacked observations from single frames.
 
     Args:
@@ -33,31 +44,115 @@ def restack(frames: torch.Tensor, depth: int) -> torch.Tensor:
     return stacked.flatten(2, 3)
 
 
-def stale_frames(first: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Find the frames of each stack that lie before a reset, and so must read as zero.
+def stale_frames(first: Tensor, depth: int) -> Tensor:
+    """Return which frames of each stack lie before a reset, and so must read as zero.
 
     Args:
       first: [T+1, B] bool, the row is the first of an episode.
       depth: S, number of frames per stack.
 
     Returns:
-      Index arrays (row, column, position in the stack), each [n]; position S-1 is the newest frame.
+      [T+1, B, S] bool; position S-1 is the newest frame, which is never stale.
     """
-    rows: list[int] = []
-    columns: list[int] = []
-    positions: list[int] = []
-    for t, b in np.argwhere(first):
-        # Rows t .. t+S-2 still reach over the reset at t; row t+j may see its newest j+1 frames.
-        for j in range(min(depth - 1, first.shape[0] - t)):
-            count = depth - 1 - j
-            rows += [t + j] * count
-            columns += [b] * count
-            positions += range(count)
-    return (
-        np.array(rows, np.int64),
-        np.array(columns, np.int64),
-        np.array(positions, np.int64),
-    )
+    by_age = [torch.zeros_like(first)]
+    for back in range(1, depth):  # stale if there was a reset in the last `back` rows
+        reset = by_age[-1].clone()
+        reset[back - 1 :] |= first[: len(first) - back + 1]
+        by_age.append(reset)
+    return torch.stack(by_age[::-1], -1)
+
+
+class BatchLayout:
+    """Where the fields of a batch lie in the bytes of its unrolls."""
+
+    def __init__(self, schema: UnrollSchema) -> None:
+        """Lay out a record of the schema, and behind it what a draw says of it."""
+        self.spec: EnvSpec = schema.env_spec
+        self.record_nbytes = schema.nbytes
+        self.of_draw, nbytes = lay_out(OF_DRAW)
+        self.nbytes = schema.nbytes + nbytes
+        behind = {
+            name: Field(name, field.shape, field.dtype, schema.nbytes + field.offset)
+            for name, field in self.of_draw.items()
+        }
+        self._fields = {
+            name: (field.offset, field.nbytes, getattr(torch, field.dtype.name), field.shape)
+            for name, field in {**schema.fields, **behind}.items()
+        }
+
+    def unpack(self, packed: Tensor) -> Batch:
+        """Return the batch of B unrolls.
+
+        Args:
+          packed: [B, nbytes] uint8, on any device. A GPU is asked for nothing that would make the
+            host wait, so that it can be recorded.
+        """
+
+        def of_unrolls(name: str) -> Tensor:  # [B, *shape]
+            offset, nbytes, dtype, shape = self._fields[name]
+            return packed[:, offset : offset + nbytes].view(dtype).unflatten(1, shape or (1,))
+
+        def of_columns(name: str) -> Tensor:  # [B]
+            return of_unrolls(name).squeeze(1).clone()
+
+        def of_rows(name: str) -> Tensor:  # [time, B, ...]
+            return of_unrolls(name).transpose(0, 1).contiguous()
+
+        def with_header(name: str) -> Tensor:
+            """Return what came before each row, and from the second row on what it did."""
+            before = of_unrolls(f"last_{name}")
+            if not self._fields[f"last_{name}"][3]:
+                before = before.squeeze(1)
+            return torch.cat([before.unsqueeze(0), of_unrolls(name).transpose(0, 1)])
+
+        first = of_rows("first")
+        last_action, last_reward = with_header("action"), with_header("reward")
+        no_memory = last_reward.new_empty((len(packed), 0))
+        return Batch(
+            obs=self._observations(of_unrolls("frames").transpose(0, 1), first),
+            first=first,
+            action=last_action[1:],
+            reward=last_reward[1:],
+            last_action=last_action,
+            last_reward=last_reward,
+            terminated=of_rows("terminated"),
+            behaviour_params=of_rows("behaviour_params"),
+            behaviour_value=of_rows("behaviour_value"),
+            state=of_unrolls("state").clone() if "state" in self._fields else no_memory,
+            task_id=of_columns("task_id"),
+            version=of_columns("version"),
+            age=of_columns("age"),
+            item=of_columns("item"),
+            source=of_columns("source"),
+            is_online=of_columns("is_online"),
+            weight=of_columns("weight"),
+        )
+
+    def _observations(self, frames: Tensor, first: Tensor) -> Tensor:
+        depth = self.spec.frames_stacked
+        obs = restack(frames, depth)
+        if depth == 1:
+            return obs
+        by_frame = obs.unflatten(2, (depth, self.spec.frame_shape[0]))
+        if obs.is_cuda:
+            stale = stale_frames(first, depth)
+            by_frame.masked_fill_(stale.reshape(*stale.shape, *[1] * (by_frame.ndim - 3)), 0)
+        elif first.any():  # a processor looks first: hardly any frame is stale
+            by_frame[stale_frames(first, depth)] = 0
+        return obs
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """A batch as bytes, on the learner's device."""
+
+    layout: BatchLayout
+    packed: Tensor  # [B, layout.nbytes] uint8
+    item: Tensor  # [B] int64, on the host; see `Batch`
+
+    def unpacked(self) -> Batch:
+        """Return its fields."""
+        return self.layout.unpack(self.packed)
 
 
 class Feed:
@@ -66,78 +161,45 @@ class Feed:
     def __init__(self, schema: UnrollSchema, device: torch.device) -> None:
         """Prepare for one schema and one device."""
         self.schema = schema
+        self.layout = BatchLayout(schema)
+        self.packs = device.type == "cuda"  # whether the device cuts the bytes itself
         self._device = device
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream = torch.cuda.Stream(device) if self.packs else None
 
-    def compose(self, draws: Sequence[Draw], update: int) -> Batch:
-        """Stack draws into a batch on the device.
+    def compose(self, draws: Sequence[Draw], update: int) -> Batch | PackedBatch:
+        """Put draws together as a batch on the device.
 
         Args:
           draws: B draws, grouped by buffer.
           update: the learner's update count now, from which ages are measured.
         """
-        arrays = self.schema.stack([draw.record for draw in draws], self._empty)
-        first = arrays["first"]
-        arrays["item"] = np.array([draw.item.id for draw in draws])
-        arrays["age"] = np.array([update - draw.item.inserted_at_update for draw in draws])
-        arrays["source"] = np.array([draw.source for draw in draws])
-        arrays["weight"] = np.array([draw.weight for draw in draws], np.float32)
-        arrays["is_online"] = np.array([draw.is_online for draw in draws])
-        # What came before each row, and from its second row on what was done in them: one array.
-        for name in ("action", "reward"):
-            before = arrays[f"last_{name}"][np.newaxis]
-            arrays[f"last_{name}"] = np.concatenate([before, arrays[name]])
-        if self._stream is None:
-            return self._to_device(arrays, first)
+        packed = torch.empty(
+            (len(draws), self.layout.nbytes), dtype=torch.uint8, pin_memory=self._stream is not None
+        )
+        rows, end = packed.numpy(), self.layout.record_nbytes
+        for row, draw in zip(rows, draws, strict=True):
+            row[:end] = draw.record
+        columns = {
+            "item": [draw.item.id for draw in draws],
+            "age": [update - draw.item.inserted_at_update for draw in draws],
+            "source": [draw.source for draw in draws],
+            "weight": [draw.weight for draw in draws],
+            "is_online": [draw.is_online for draw in draws],
+        }
+        for name, values in columns.items():
+            self.layout.of_draw[name].view(rows[:, end:])[...] = values
+        if not self.packs:
+            return self.layout.unpack(packed)
+        return PackedBatch(self.layout, self._to_device(packed), torch.tensor(columns["item"]))
+
+    def _to_device(self, packed: Tensor) -> Tensor:
+        if self._stream is None:  # a GPU is played (benchmarks/bench_host.py)
+            return packed
         with torch.cuda.stream(self._stream):
-            batch = self._to_device(arrays, first)
+            there = packed.to(self._device, non_blocking=True)
         # The batch is handed over only when it is complete, so the learner needs no event.
         self._stream.synchronize()
         # Its memory is the side stream's, which would give it to the next batch while the
-        # learner's last kernels on this one are under way. The allocator is to wait for those.
-        learners = torch.cuda.current_stream(self._device)
-        for tensor in vars(batch).values():
-            tensor.record_stream(learners)
-        return batch
-
-    def _empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """Return memory for a part of a batch, from which a GPU takes large ones at full speed."""
-        array = np.empty(shape, dtype)
-        if self._stream is None or array.nbytes < PINNED_FROM_BYTES:
-            return array
-        pinned: np.ndarray = torch.empty_like(torch.from_numpy(array), pin_memory=True).numpy()
-        return pinned
-
-    def _to_device(self, arrays: dict[str, np.ndarray], first: np.ndarray) -> Batch:
-        def move(array: np.ndarray) -> torch.Tensor:
-            return torch.from_numpy(array).to(self._device, non_blocking=True)
-
-        spec = self.schema.env_spec
-        depth = spec.frames_stacked
-        obs = restack(move(arrays["frames"]), depth)
-        if depth > 1 and first.any():
-            row, column, position = (move(index) for index in stale_frames(first, depth))
-            by_frame = obs.unflatten(2, (depth, spec.frame_shape[0]))
-            by_frame[row, column, position] = 0
-        last_action, last_reward = move(arrays["last_action"]), move(arrays["last_reward"])
-        no_memory = last_reward.new_empty((last_reward.shape[1], 0))
-        state = move(arrays["state"]) if "state" in arrays else no_memory
-        return Batch(
-            obs=obs,
-            first=move(first),
-            action=last_action[1:],
-            reward=last_reward[1:],
-            last_action=last_action,
-            last_reward=last_reward,
-            terminated=move(arrays["terminated"]),
-            behaviour_params=move(arrays["behaviour_params"]),
-            behaviour_value=move(arrays["behaviour_value"]),
-            state=state,
-            task_id=move(arrays["task_id"]),
-            version=move(arrays["version"]),
-            age=move(arrays["age"]),
-            item=move(arrays["item"]),
-            source=move(arrays["source"]),
-            is_online=move(arrays["is_online"]),
-            weight=move(arrays["weight"]),
-        )
+        # learner still reads this one. The allocator is to wait for that.
+        there.record_stream(torch.cuda.current_stream(self._device))
+        return there

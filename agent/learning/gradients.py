@@ -47,12 +47,7 @@ class Gradient:
                 piece.view(part.shape) for piece, part in zip(pieces, self._own, strict=True)
             ]
         self.norm = torch.nn.utils.get_total_norm(self._summed, foreach=True)  # []
-        self._check = self.norm + total
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether an update can be made with it. Waits for the device."""
-        return bool(torch.isfinite(self._check).all())
+        self.is_finite = torch.isfinite(self.norm + total)  # [] bool: an update can be made
 
     def hand_over(self) -> None:
         """Give the parameters the gradient of all learners."""

@@ -9,25 +9,67 @@ Next to read: agent/run/experience.py, which makes batches.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ritornello.agent.algorithms.base import Algorithm, Loss
 from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.learning import recorded
+from ritornello.agent.learning.feed import PackedBatch
 from ritornello.agent.learning.gradients import Gradient, error_of
 from ritornello.agent.learning.layer_gradients import LayerGradients
-from ritornello.agent.learning.optim import load_moments
-from ritornello.agent.learning.recorded import make_runner
+from ritornello.agent.learning.optim import load_moments, rate_is_tensor, set_rate, state_of
+from ritornello.agent.learning.recorded import Recorded
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.models.pixels import shown_steps
 from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 from ritornello.core import faults
 from ritornello.core.saved_state import item, whole, within
 
+Restores = list[Callable[[], None]]
 WEIGHTS_MEASURED_EACH = 100  # updates; a sum over all weights, so not for each
+
+
+class UpdateMetrics(Mapping[str, Tensor]):
+    """Metrics of an update by name, most of them in one row on the learner's device."""
+
+    def __init__(self, names: tuple[str, ...], row: Tensor, more: Mapping[str, Tensor]) -> None:
+        """Keep them.
+
+        Args:
+          names: of the numbers of the row.
+          row: [names] float32.
+          more: those that not every update has, 0-d.
+        """
+        self.names, self.row, self.more = names, row, more
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.row[self.names.index(name)] if name in self.names else self.more[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (*self.names, *self.more)
+
+    def __len__(self) -> int:
+        return len(self.names) + len(self.more)
+
+
+def restore_all(restores: Restores) -> None:
+    """Restore all that has moved."""
+    for restore in restores:
+        restore()
+
+
+class Computed(NamedTuple):
+    """The loss of a batch and its gradient, before it is known whether they are finite."""
+
+    loss: Loss
+    gradient: Gradient
+    gradients: list[Tensor | None]  # of each parameter
+    names: tuple[str, ...]  # of the metrics
+    row: Tensor  # [names] float32
+    restores: Restores  # what restores all that has moved
 
 
 class Learner:
@@ -80,7 +122,10 @@ class Learner:
         self._gradients_due = gradients_due
         self._max_grad_norm = max_grad_norm or float("inf")
         self._parameters = list(model.parameters())
-        self._run = make_runner(model, may_record=cuda_graph)
+        self._device = self._parameters[0].device
+        is_on_gpu = self._device.type == "cuda"
+        self._finished = torch.cuda.Event(blocking=True) if is_on_gpu else None
+        self.record_with(recorded.cuda_graph if is_on_gpu and cuda_graph else None)
         # PopArt scales the value head with the rewards, so its size says nothing.
         heads = {id(parameter) for parameter in model.value_head.parameters()}
         self._measured = [p for p in self._parameters if id(p) not in heads]
@@ -93,11 +138,21 @@ class Learner:
             if compile:
                 network.torso_net.compile(dynamic=False)
 
+    def record_with(self, record: recorded.Record | None) -> None:
+        """Record the work of updates from packed batches by this function; None: compute each."""
+
+        def of_bytes(packed: Tensor, moment: Tensor) -> Computed:
+            progress = moment[1] if self.algorithm.is_pure() else self._progress
+            return self._loss_and_gradient(self._layout.unpack(packed), moment, progress)
+
+        self._compute_packed = Recorded(of_bytes, record)
+        self._move_weights = Recorded(self._step_of_optimiser, record)
+
     def scale_lr(self, factor: float) -> None:
         """Multiply the learning rate of the schedule by a factor from now on, instead of by 1."""
         self._lr_factor = factor
 
-    def step(self, batch: Batch, progress: float) -> dict[str, Tensor]:
+    def step(self, batch: Batch | PackedBatch, progress: float) -> UpdateMetrics:
         """Learn from one batch: loss, gradient, clip, optimiser step.
 
         The loss needs the statistics of pixels and of PopArt, so both move before it is known
@@ -115,52 +170,100 @@ class Learner:
         Raises:
           NonFiniteUpdate: if the loss or a gradient is not finite. It names the first bad quantity.
         """
+        lr = self._schedule(progress) * self._lr_factor
+        moment = torch.tensor([self.version, progress, lr], dtype=torch.float64).to(self._device)
+        computed = self._compute(batch, moment, progress)
+        try:
+            self._check_finite(computed, batch)  # the only wait for the device in a step
+            computed.gradient.hand_over()
+            layers = self._layers_if_due()
+            faults.at("learner.step")
+        except BaseException:
+            self._undo(computed.restores)
+            raise
+        set_rate(self.optimiser, lr)
+        self._move_weights(self._kind_of_move(), computed.gradient.norm, moment[2])
 
-        @torch.enable_grad()  # whatever an environment that plays in this process has set
-        def loss_and_gradient(batch: Batch) -> Loss:
+        self.errors = computed.loss.errors
+        self.version += 1
+        more = {} if layers is None else layers.metrics()
+        if self.version % WEIGHTS_MEASURED_EACH == 0:
+            weights = [parameter.detach() for parameter in self._measured]
+            more["weights/norm"] = torch.nn.utils.get_total_norm(weights, foreach=True)
+        return UpdateMetrics(computed.names, computed.row.clone(), more)
+
+    def _compute(self, batch: Batch | PackedBatch, moment: Tensor, progress: float) -> Computed:
+        """Return the loss of a batch, its gradient in the parameters; on a GPU, replayed."""
+        if isinstance(batch, Batch):
+            return self._loss_and_gradient(batch, moment, progress)
+        algorithm = self.algorithm
+        self._layout, self._progress = batch.layout, progress
+        kind = None  # what the recorded work depends on besides tensors
+        if algorithm.is_pure() and not (self._observes and self.model.unsettled()):
+            kind = (algorithm, algorithm.config, batch.layout, len(batch.packed))
+        computed = self._compute_packed(kind, batch.packed, moment)
+        for parameter, gradient in zip(self._parameters, computed.gradients, strict=True):
+            parameter.grad = gradient  # a recording writes to memory, and knows no parameters
+        return computed
+
+    @torch.enable_grad()  # whatever an environment that plays in this process has set
+    def _loss_and_gradient(
+        self, batch: Batch, moment: Tensor, progress: float | Tensor
+    ) -> Computed:
+        """Compute the loss of a batch, and leave its gradient in the parameters.
+
+        Args:
+          batch: T steps of B unrolls.
+          moment: updates done, progress and learning rate, [3] float64.
+          progress: of `moment`, as the loss gets it.
+        """
+        restores = self._snapshots()
+        try:
+            self._observe(batch)
             self.optimiser.zero_grad(set_to_none=True)
             loss = self.algorithm.loss(self.model, batch, self.optimiser, progress)
             loss.total.backward()
-            return loss
+            gradient = Gradient(self._parameters, loss, self.group)
+            metrics = loss.metrics | self._metrics(batch, gradient.norm, moment)
+            row = torch.stack([value.float() for value in metrics.values()])
+        except BaseException:
+            self._undo(restores)
+            raise
+        loss = loss._replace(total=loss.total.detach())
+        gradients = [parameter.grad for parameter in self._parameters]
+        return Computed(loss, gradient, gradients, tuple(metrics), row, restores)
 
-        with self._undone_unless_complete() as undo:
-            self._observe(batch)
-            loss = self._run(loss_and_gradient, self.algorithm, batch)  # on a GPU, replayed
-            norm = self._finite_norm(loss, batch, undo)
-            layers = self._layers_if_due()
-            faults.at("learner.step")
-            torch.nn.utils.clip_grads_with_norm_(
-                self._parameters, self._max_grad_norm, norm, foreach=True
+    def _check_finite(self, computed: Computed, batch: Batch | PackedBatch) -> None:
+        """Raise NonFiniteUpdate on a bad gradient: it must not reach the weights."""
+        if self._finished is not None:
+            self._finished.record()
+            self._finished.synchronize()  # asleep: other threads and workers have the core
+        if not computed.gradient.is_finite:
+            restore_all(computed.restores)  # the search for the culprit starts from there
+            raise error_of(
+                computed.loss,
+                batch.unpacked(),
+                self.algorithm,
+                self.model,
+                self.version,
+                self.group,
             )
-        lr = self._set_lr(progress)
+
+    def _step_of_optimiser(self, norm: Tensor, lr: Tensor) -> None:
+        """Clip the gradient in the parameters, and move the weights by it."""
+        torch.nn.utils.clip_grads_with_norm_(
+            self._parameters, self._max_grad_norm, norm, foreach=True
+        )
+        set_rate(self.optimiser, lr)
         self.optimiser.step()
 
-        self.errors = loss.errors
-        metrics = loss.metrics | self._metrics(batch, norm, lr)
-        self.version += 1
-        return metrics if layers is None else metrics | layers.metrics()
-
-    def _finite_norm(self, loss: Loss, batch: Batch, undo: Callable[[], None]) -> Tensor:
-        """Sum the gradient over all learners; return its norm, or raise NonFiniteUpdate.
-
-        It is the only wait for the device in a step: a bad gradient must not reach the weights.
-        """
-        gradient = Gradient(self._parameters, loss, self.group)
-        if not gradient.is_finite:
-            undo()  # the search for the culprit starts from the state before the update
-            raise error_of(loss, batch, self.algorithm, self.model, self.version, self.group)
-        gradient.hand_over()
-        return gradient.norm
+    def _kind_of_move(self) -> Any:
+        """Return the recording whose gradient is in the parameters, if a step can be recorded."""
+        return self._compute_packed.recording if rate_is_tensor(self.optimiser) else None
 
     def _layers_if_due(self) -> LayerGradients | None:
         is_due = self._gradients_due is not None and self._gradients_due()
         return LayerGradients(self.model) if is_due else None
-
-    def _set_lr(self, progress: float) -> float:
-        lr = self._schedule(progress) * self._lr_factor
-        for parameters in self.optimiser.param_groups:
-            parameters["lr"] = lr
-        return lr
 
     def _observe(self, batch: Batch) -> None:
         """Move the statistics of observations, as long as they may still move."""
@@ -169,40 +272,30 @@ class Learner:
             rows, columns = shown_steps(length, size, self.version, self.group.rank)
             self.model.observe(batch.obs[rows, columns], batch.task_id[columns], self.group)
 
-    def _metrics(self, batch: Batch, norm: Tensor, lr: float) -> dict[str, Tensor]:
+    def _metrics(self, batch: Batch, norm: Tensor, moment: Tensor) -> dict[str, Tensor]:
         """Return the metrics of an update, besides those of its loss."""
-        lag = (self.version - batch.version) * batch.is_online
-        metrics = {
+        version, _, lr = moment
+        lag = (version - batch.version) * batch.is_online
+        return {
             "grad/norm_before_clip": norm,
-            "grad/clipped_fraction": (norm > self._max_grad_norm).float(),
-            "optimiser/lr": norm.new_tensor(lr),
+            "grad/clipped_fraction": norm > self._max_grad_norm,
+            "optimiser/lr": lr,
             "lag/mean_updates": lag.sum() / batch.is_online.sum(),
             "lag/max_updates": torch.where(batch.is_online.any(), lag.max(), torch.nan),
         }
-        if (self.version + 1) % WEIGHTS_MEASURED_EACH == 0:
-            weights = [parameter.detach() for parameter in self._measured]
-            metrics["weights/norm"] = torch.nn.utils.get_total_norm(weights, foreach=True)
-        return metrics
 
-    @contextmanager
-    def _undone_unless_complete(self) -> Iterator[Callable[[], None]]:
-        """Undo what moves before the optimiser's step if the block raises; yield what undoes it."""
+    def _snapshots(self) -> Restores:
+        """Return what restores all that moves before the optimiser's step."""
         parts = [self.model.value_head.snapshot(self.optimiser), self.algorithm.snapshot()]
         if self._observes:
             unsettled = self.model.unsettled()
             parts += [statistics.snapshot() for statistics in unsettled.values()]
             self._observes = bool(unsettled)
+        return parts
 
-        def undo() -> None:
-            for restore in parts:
-                restore()
-
-        try:
-            yield undo
-        except BaseException:
-            undo()
-            self.optimiser.zero_grad(set_to_none=True)
-            raise
+    def _undo(self, restores: Restores) -> None:
+        restore_all(restores)
+        self.optimiser.zero_grad(set_to_none=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that was learned; "algorithm" is there if that has a state.
@@ -212,7 +305,7 @@ class Learner:
         """
         state = {
             "model": dict(self.model.state_dict()),
-            "optimiser": self.optimiser.state_dict(),
+            "optimiser": state_of(self.optimiser),
             "version": self.version,
         }
         own = self.algorithm.state_dict()
@@ -236,4 +329,5 @@ class Learner:
             with within("algorithm"):
                 self.algorithm.load_state_dict(own)
         self._observes = True
-        self._run.forget()
+        self._compute_packed.forget()
+        self._move_weights.forget()

@@ -115,18 +115,43 @@ def make_optimiser(config: OptimiserConfig, model: nn.Module) -> torch.optim.Opt
     """Build the optimiser of all parameters of `model`."""
     params = list(model.parameters())
     if config.name == "adam":
+        device = params[0].device
+        is_on_gpu = device.type == "cuda"  # a step that is recorded reads its rate from a tensor
         return torch.optim.Adam(
             params,
-            lr=config.lr,
+            lr=torch.tensor(config.lr, device=device) if is_on_gpu else config.lr,
             betas=(config.beta1, config.beta2),
             eps=config.epsilon,
             fused=True,
+            capturable=is_on_gpu,
         )
     if config.name == "rmsprop":
         return torch.optim.RMSprop(
             params, lr=config.lr, alpha=config.alpha, eps=config.epsilon, foreach=True
         )
     return RMSpropTF(params, config.lr, alpha=config.alpha, eps=config.epsilon)
+
+
+def rate_is_tensor(optimiser: torch.optim.Optimizer) -> bool:
+    """Return whether a step can be recorded: it reads all that changes from tensors."""
+    return isinstance(optimiser.param_groups[0]["lr"], Tensor)
+
+
+def set_rate(optimiser: torch.optim.Optimizer, lr: float | Tensor) -> None:
+    """Set the learning rate; where it is a number, a tensor changes nothing, and the reverse."""
+    for group in optimiser.param_groups:
+        if isinstance(group["lr"], Tensor):
+            if isinstance(lr, Tensor):
+                group["lr"].copy_(lr)
+        elif not isinstance(lr, Tensor):
+            group["lr"] = lr
+
+
+def state_of(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return the `state_dict` of an optimiser, its rate as a number."""
+    state = optimiser.state_dict()
+    groups = [group | {"lr": float(group["lr"])} for group in state["param_groups"]]
+    return state | {"param_groups": groups}
 
 
 def learning_rate(config: OptimiserConfig, progress: float) -> float:

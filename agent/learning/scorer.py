@@ -129,10 +129,6 @@ class Scorer:
         obs = torch.from_numpy(stacks).flatten(2, 3)  # [n, R, S*C, ...]
         first = np.stack([self._schema.view(record, "first") for record in records], axis=1)
         if depth > 1 and first.any():
-            position_of_row = np.full(first.shape[0], -1)
-            position_of_row[rows] = np.arange(len(rows))
-            row, column, position = stale_frames(first, depth)
-            kept = position_of_row[row] >= 0
-            by_frame = obs.unflatten(2, (depth, spec.frame_shape[0]))
-            by_frame[column[kept], position_of_row[row[kept]], position[kept]] = 0
+            stale = stale_frames(torch.from_numpy(first), depth)[rows].transpose(0, 1)
+            obs.unflatten(2, (depth, spec.frame_shape[0]))[stale] = 0
         return obs.flatten(0, 1)

@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from ritornello.agent.algorithms.batch import Batch
-from ritornello.agent.learning.feed import Feed
+from ritornello.agent.learning.feed import Feed, PackedBatch
 from ritornello.agent.pools.worker_pool import WorkerPool
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError, ConfigError
@@ -80,7 +80,7 @@ class Experience:
         """Start workers and threads."""
         raise NotImplementedError
 
-    def next_batch(self) -> Batch | None:
+    def next_batch(self) -> Batch | PackedBatch | None:
         """Return the next batch, or None if there was none for a fraction of a second.
 
         Raises:
@@ -104,7 +104,7 @@ class Experience:
         """Say where learning stands; batches made from now on know it."""
         self.moment = moment
 
-    def feed_back(self, batch: Batch, errors: Tensor | None) -> None:
+    def feed_back(self, batch: Batch | PackedBatch, errors: Tensor | None) -> None:
         """Say what an update has learned from a batch; nothing happens unless replay wants it.
 
         Args:
@@ -170,7 +170,7 @@ class Experience:
             except CheckpointError as error:
                 log.warning("%s Going on with empty buffers.", error)
 
-    def sample(self, timeout_s: float) -> Batch | None:
+    def sample(self, timeout_s: float) -> Batch | PackedBatch | None:
         """Return a batch as of the present moment, or None if nothing could be drawn in time."""
         moment = self.moment
         context = SampleContext(
@@ -201,7 +201,7 @@ class Serial(Experience):
                 self._pool.load_state_dict(self._saved_pool)
             self._saved_pool = None
 
-    def next_batch(self) -> Batch | None:
+    def next_batch(self) -> Batch | PackedBatch | None:
         """Take one step towards the next batch: sample, or else collect, or else insert.
 
         `insert` and `sample` are never both stuck, so calls one after the other come to a batch.

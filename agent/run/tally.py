@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from statistics import fmean
 from typing import Any
 
 import torch
 
 from ritornello.agent.assembly import Blueprint
+from ritornello.agent.learning.learner import UpdateMetrics
 from ritornello.agent.testing.human_scores import human_normalised
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError
@@ -144,7 +146,7 @@ class Tally:
         self._step_rate = Rate()
         self._update_rate = Rate()
         self._workers = WorkerStats()
-        self._metrics: list[dict[str, torch.Tensor]] = []
+        self._metrics: list[UpdateMetrics] = []
         self._recorded = self._counts()  # of the last record
         self._declared: set[str] = set()  # names that were looked up before
 
@@ -189,7 +191,7 @@ class Tally:
         self.games.add(episode)
         return self.counters()
 
-    def book_update(self, metrics: dict[str, torch.Tensor]) -> None:
+    def book_update(self, metrics: UpdateMetrics) -> None:
         """Book one update; its metrics stay on their device until the next record."""
         self.updates += 1
         self._metrics.append(metrics)
@@ -271,16 +273,17 @@ def new_tally(blueprint: Blueprint) -> Tally:
     return Tally(spec.action_repeat, window, spec.tasks, blueprint.environments_of_games())
 
 
-def _means(metrics: list[dict[str, torch.Tensor]]) -> dict[str, float]:
+def _means(metrics: Sequence[UpdateMetrics]) -> dict[str, float]:
     """Average each metric over the updates that reported it; one wait for the device in all.
 
     NaN reports nothing: a buffer may have no draw in a batch.
     """
-    by_name: dict[str, list[torch.Tensor]] = {}
+    rows: dict[tuple[str, ...], list[torch.Tensor]] = {}
     for update in metrics:
-        for name, value in update.items():
-            by_name.setdefault(name, []).append(value.float())
-    if not by_name:
+        rows.setdefault(update.names, []).append(update.row)
+        for name, value in update.more.items():
+            rows.setdefault((name,), []).append(value.float().reshape(1))
+    if not rows:
         return {}
-    means = torch.stack([torch.stack(values).nanmean() for values in by_name.values()])
-    return dict(zip(by_name, means.tolist(), strict=True))
+    means = torch.cat([torch.stack(of_names).nanmean(0) for of_names in rows.values()])
+    return dict(zip(chain.from_iterable(rows), means.tolist(), strict=True))

@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Mapping
 
 from ritornello.agent.algorithms.batch import Batch
-from ritornello.agent.learning.feed import Feed
+from ritornello.agent.learning.feed import Feed, PackedBatch
 from ritornello.agent.pools.worker_pool import UnrollBlock, WorkerPool
 from ritornello.agent.run.experience import Experience, WorkerReport
 from ritornello.core.errors import Closed
@@ -68,7 +68,7 @@ class Threaded(Experience):
         self._stop = threading.Event()
         self._failure: BaseException | None = None  # of the ingest thread
         self._ingest: threading.Thread | None = None
-        self._cache: BatchCache[Batch] | None = None
+        self._cache: BatchCache[Batch | PackedBatch] | None = None
 
     def start(self) -> None:
         """Start workers, then the thread that takes in their unrolls, then those that batch."""
@@ -78,7 +78,7 @@ class Threaded(Experience):
         depth = 1 if self._cache_depth is None else self._cache_depth
         self._cache = BatchCache(lambda: self.sample(POLL_S), depth, self._cache_threads)
 
-    def next_batch(self) -> Batch | None:
+    def next_batch(self) -> Batch | PackedBatch | None:
         """Return the next batch, or None after POLL_S without one."""
         assert self._cache is not None, "start() comes first"
         if self._failure is not None:

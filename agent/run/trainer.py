@@ -24,6 +24,7 @@ from torch import Tensor
 from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
 from ritornello.agent.assembly import Blueprint
+from ritornello.agent.learning.feed import PackedBatch
 from ritornello.agent.process_group import LearnerLost
 from ritornello.agent.run.control import Control
 from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator, kind_of
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+PUBLISH_EACH_S = 0.005  # with a GPU, whose updates take 2 ms, and the unroll of a worker 100
 SILENCE_S = 60.0  # the user is told what a batch waits for that has not come for so long
 
 
@@ -122,11 +124,14 @@ class Trainer:
         evaluate = None if self.evaluating is None else self.evaluating.request
         self._control = Control(run, self._saving.now, evaluate)
         self._recorder = Recorder(run, sink, self.evaluating)
-        self._batch: Batch | None = None  # which waits until every learner has one
+        self._batch: Batch | PackedBatch | None = None  # which waits until every learner has one
         self._began = time.monotonic()
         self._rested_s = 0.0  # in pauses of this session, and before its first update
         self._has_learned = False
         self._stop_reason = ""
+        self._published_at = 0.0
+        is_on_gpu = blueprint.choices.device.type == "cuda"
+        self._publish_each_s = PUBLISH_EACH_S if is_on_gpu else 0.0
         self._learner_failed = False
         self._is_heir = False  # of learner 0, which is lost: this one saves
         self._session_start_steps = self._tally.agent_steps
@@ -181,6 +186,7 @@ class Trainer:
             self._experience.advance(Moment(self._learner.version, self._progress()))
             batch = self._next_batch()
             has_learned = batch is not None and self._learn(batch)
+            self._publish_if_due(is_waiting=batch is None)
             now = time.monotonic()
             if not self._has_learned:  # workers start and replay fills: no clock of the run counts
                 self._stand_still(now - still_since)
@@ -201,7 +207,7 @@ class Trainer:
             if has_learned:
                 self._saving.after_batch()
 
-    def _next_batch(self) -> Batch | None:
+    def _next_batch(self) -> Batch | PackedBatch | None:
         """Book what all learners have heard; return a batch if each of them has one."""
         experience = self._experience
         batch = self._batch if self._batch is not None else experience.next_batch()
@@ -224,7 +230,7 @@ class Trainer:
         self._tally.rest(seconds)
         self._rested_s += seconds
 
-    def _learn(self, batch: Batch) -> bool:
+    def _learn(self, batch: Batch | PackedBatch) -> bool:
         """Make the update of a batch; return False if it was not possible."""
         bad_updates = self._run.bad_updates
         try:
@@ -236,7 +242,7 @@ class Trainer:
         except NonFiniteUpdate as error:
             # If this one is too many, it is not the batch; that of another learner says nothing.
             self._learner_failed = error.culprit.name != "learner"
-            bad_updates.note(error, batch, self._learner.version)
+            bad_updates.note(error, batch.unpacked(), self._learner.version)
             self._learner_failed = False  # its state is that of before, and can be saved
             self._experience.discard(batch.item[list(error.culprit.columns)].tolist())
             return False
@@ -245,7 +251,6 @@ class Trainer:
         except BaseException:
             self._learner_failed = True
             raise
-        self._publish()
         return True
 
     def _evaluate(self) -> None:
@@ -282,6 +287,14 @@ class Trainer:
     def _publish(self) -> None:
         with self._board.write(self._learner.version) as block:
             self._blueprint.acting_weights.pack(self._learner.model, block)
+        self._published_at = time.monotonic()
+
+    def _publish_if_due(self, *, is_waiting: bool) -> None:
+        """Publish what is new; while batches come, not more often than workers look for it."""
+        is_new = self._learner.version > self._board.version
+        is_soon = time.monotonic() - self._published_at < self._publish_each_s
+        if is_new and (is_waiting or not is_soon):
+            self._publish()
 
     def _write_record(self) -> None:
         self._stop.take_back()  # an environment that plays in this process may be to blame

@@ -145,7 +145,9 @@ def replay_points(agent: LoadedAgent, count: int, buffer: str = "", seed: int = 
     newest: dict[int, Tensor] = {}  # game -> [F], of its newest unroll so far
     for start in range(0, len(kept), BATCH):
         chosen = [items[index] for index in kept[start : start + BATCH]]
-        batch = feed.compose([Draw(x, 0, x.record(), False) for x in chosen], checkpoint.updates)
+        batch = feed.compose(
+            [Draw(x, 0, x.record(), False) for x in chosen], checkpoint.updates
+        ).unpacked()
         with torch.inference_mode():
             features = agent.model.torso(batch.obs, batch.task_id)
             hidden, _ = agent.model.hidden(features, batch.inputs(), batch.state)

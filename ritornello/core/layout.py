@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class Field:
     dtype: np.dtype
     offset: int  # bytes, a multiple of ALIGNMENT_BYTES
 
-    @property
+    @cached_property  # asked for at each view
     def nbytes(self) -> int:
         """Size of the array in bytes, without what follows to the next field."""
         return math.prod(self.shape) * self.dtype.itemsize

@@ -32,7 +32,6 @@ Next to read: agent/acting/rollout.py, which writes unrolls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,7 +45,6 @@ from ritornello.core.spec import EnvSpec
 POISON_BYTE = 0xCD  # makes an unwritten integer field obvious; floats are NaN
 
 Record = NDArray[np.uint8]
-Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]  # shape and type -> an array
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,6 @@ class UnrollSchema:
         ]
         if feature_count:
             table.append(("features", (steps, feature_count), "float16"))
-        self._with_time_axis = {name for name, _, _ in table}
         table += [
             (name, (), "int64") for name in ("worker_id", "env_id", "seq", "version", "task_id")
         ]
@@ -170,17 +167,3 @@ class UnrollSchema:
                     )
         for name, numbers in self.env_spec.numbers_in(unroll.frames):
             check_finite(f"{name} of frames", numbers, where)
-
-    def stack(self, records: Sequence[Record], empty: Empty = np.empty) -> dict[str, np.ndarray]:
-        """Stack B single records into a batch, time-major; `empty` allocates each array.
-
-        Returns:
-          name -> array: `[time, B, ...]` for fields with a time axis, `[B, ...]` for the header.
-        """
-        batch: dict[str, np.ndarray] = {}
-        for field in self.fields.values():
-            axis = 1 if field.name in self._with_time_axis else 0
-            views = [self.view(record, field.name) for record in records]
-            shape = (*field.shape[:axis], len(views), *field.shape[axis:])
-            batch[field.name] = np.stack(views, axis=axis, out=empty(shape, field.dtype))
-        return batch

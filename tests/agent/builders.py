@@ -1,14 +1,16 @@
 """Small batches and models for the tests of agent/; nothing here is symmetric on purpose."""
 
 from dataclasses import replace
+from functools import cache
 
 import torch
 
 from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.distributions import distribution_of
-from ritornello.agent.learning.feed import Feed
+from ritornello.agent.learning.feed import BatchLayout, Feed, PackedBatch
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec, EnvSpec
+from ritornello.core.unroll import UnrollSchema
 from ritornello.replay.item import Draw, Item
 
 ANY_ACTIONS = {
@@ -92,6 +94,30 @@ def make_batch(spec=None, *, steps=5, size=4, tasks=1, seed=0, state_count=0, **
         weight=torch.ones(size),
     )
     return replace(batch, **overrides)
+
+
+@cache
+def _layout(spec, steps, state_count):
+    schema = UnrollSchema(spec, steps, state_count=state_count)
+    return schema, BatchLayout(schema)
+
+
+def packed(batch, spec=None):
+    """The same batch as a GPU gets it; of single frames only."""
+    schema, layout = _layout(spec or make_spec(), batch.steps, batch.state.shape[1])
+    rows = torch.zeros(batch.size, layout.nbytes, dtype=torch.uint8)
+    records, end = rows.numpy(), layout.record_nbytes
+    unroll = schema.unroll(records[:, :end])
+    unroll.frames[...] = batch.obs.transpose(0, 1).reshape(unroll.frames.shape)
+    for name in ("first", "action", "reward", "terminated", "behaviour_params", "behaviour_value"):
+        getattr(unroll, name)[...] = getattr(batch, name).transpose(0, 1)
+    unroll.last_action[...], unroll.last_reward[...] = batch.last_action[0], batch.last_reward[0]
+    unroll.task_id[...], unroll.version[...] = batch.task_id, batch.version
+    if unroll.state is not None:
+        unroll.state[...] = batch.state
+    for name, field in layout.of_draw.items():
+        field.view(records[:, end:])[...] = getattr(batch, name)
+    return PackedBatch(layout, rows, batch.item)
 
 
 def batch_of(schema, records):

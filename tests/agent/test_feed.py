@@ -4,10 +4,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ritornello.agent.learning.feed import Feed, restack, stale_frames
-from ritornello.core.spec import EnvSpec
+from ritornello.agent.learning.feed import Feed, PackedBatch, restack, stale_frames
+from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec, EnvSpec
 from ritornello.core.unroll import UnrollSchema
 from ritornello.replay.item import Draw, Item
+from tests.agent.builders import make_batch, make_spec, packed
 
 
 def restack_loops(frames, first, depth):
@@ -35,8 +36,8 @@ def test_stacks_equal_the_plain_loop_and_never_reach_over_a_reset(depth, columns
     # Frames from before row 0 are cut by the environment itself if row 0 starts an episode.
     frames[: depth - 1, first[0]] = 0
     obs = restack(torch.from_numpy(frames), depth).numpy()
-    row, column, position = stale_frames(first, depth)
-    obs.reshape(rows, size, depth, 1, 2, 3)[row, column, position] = 0
+    stale = stale_frames(torch.from_numpy(first), depth).numpy()
+    obs.reshape(rows, size, depth, 1, 2, 3)[stale] = 0
     np.testing.assert_array_equal(obs, restack_loops(frames, first, depth))
 
 
@@ -116,6 +117,34 @@ def test_a_batch_does_not_change_the_replay():
         np.testing.assert_array_equal(draw.record, record)
 
 
+def test_a_batch_as_bytes_has_the_same_fields():
+    schema = UnrollSchema(EnvSpec("x", (1, 4, 5), "uint8", 3, ("a", "b", "c"), 4), 6, state_count=3)
+    draws, feed = make_draws(schema, 4), Feed(schema, torch.device("cpu"))
+    expected = feed.compose(draws, update=30)
+    feed.packs = True
+    packed = feed.compose(draws, update=30)
+    assert isinstance(packed, PackedBatch)
+    assert packed.item.tolist() == expected.item.tolist() == [0, 1, 2, 3]
+    for name, tensor in vars(packed.unpacked()).items():
+        torch.testing.assert_close(getattr(expected, name), tensor, rtol=0, atol=0)
+        assert tensor.dtype == getattr(expected, name).dtype
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        3,
+        ActionSpec((ActionPart(CHOICE, 3), ActionPart(CHOICE, 2))),
+        ActionSpec((ActionPart(NUMBERS, 1),)),
+    ],
+)
+def test_actions_of_every_kind_keep_their_shape_as_bytes(actions):
+    spec = make_spec(actions=actions)
+    batch = make_batch(spec, state_count=2)
+    for name, tensor in vars(packed(batch, spec).unpacked()).items():
+        torch.testing.assert_close(getattr(batch, name), tensor, rtol=0, atol=0)
+
+
 @pytest.mark.gpu
 def test_on_a_gpu_a_batch_is_that_of_the_cpu():
     schema = UnrollSchema(EnvSpec("x", (1, 4, 5), "uint8", 3, ("a", "b", "c"), 4), 6)
@@ -123,7 +152,7 @@ def test_on_a_gpu_a_batch_is_that_of_the_cpu():
     first[1, 3] = True
     draws = make_draws(schema, 4, first)
     here = Feed(schema, torch.device("cpu")).compose(draws, update=30)
-    there = Feed(schema, torch.device("cuda")).compose(draws, update=30)
+    there = Feed(schema, torch.device("cuda")).compose(draws, update=30).unpacked()
     for name, tensor in vars(here).items():
         assert getattr(there, name).device.type == "cuda"
         torch.testing.assert_close(getattr(there, name).cpu(), tensor, rtol=0, atol=0)
@@ -134,14 +163,14 @@ def test_on_a_gpu_a_batch_is_not_overwritten_while_it_is_learned_from():
     schema = UnrollSchema(EnvSpec("x", (1, 4, 5), "uint8", 3, ("a", "b", "c"), 4), 6)
     feed = Feed(schema, torch.device("cuda"))
     batch = feed.compose(make_draws(schema, 4), update=30)
-    expected = batch.obs.cpu()
+    expected = batch.packed.cpu()
     torch.cuda._sleep(2_000_000_000)  # cycles: about a second, in which the learner is busy
-    learned = batch.obs.clone()
+    learned = batch.packed.clone()
     del batch
     others = [feed.compose(make_draws(schema, 4), update=30) for _ in range(3)]
     with torch.cuda.stream(feed._stream):  # where the next batches are written, without waiting
         for other in others:
-            other.obs.fill_(7)
+            other.packed.fill_(7)
     assert torch.equal(learned.cpu(), expected)
 
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from ritornello.agent.algorithms.impact import Impact, ImpactConfig
 from ritornello.agent.algorithms.impala import Impala
-from ritornello.agent.learning.learner import Learner
-from ritornello.agent.learning.recorded import RecordingRunner, Runner, make_runner
-from tests.agent.builders import make_batch, make_small_model, make_spec
+from tests.agent.builders import make_batch, make_small_model, make_spec, packed
 from tests.agent.learners import CONFIG, make_learner, same, with_bad_reward
 
 PIXELS = make_spec((2, 44, 40))
@@ -19,35 +18,56 @@ PIXELS = make_spec((2, 44, 40))
 class ByHand:
     """A recorder: does the work again at each replay, and writes to where it wrote at first."""
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learner):
         self.learner = learner
-        self.parameters = list(learner.model.parameters())
-        self.recordings = 0
-        self.replays = 0
+        self.gradients = Counts()
+        self.moves = Counts()
 
     def __call__(self, work):
-        self.recordings += 1
-        restore = self.learner.model.value_head.snapshot(self.learner.optimiser)
+        learner = self.learner
+        before = copy.deepcopy(learner.state_dict())
+        moving = [*learner.model.state_dict().values(), *moments(learner.optimiser)]
+        moving += [p.grad for p in learner.model.parameters() if p.grad is not None]
+        kept = [tensor.clone() for tensor in moving]
         made = work()
-        restore()  # a recording does nothing yet
-        gradient = self.gradient()
+        with torch.no_grad():
+            for tensor, value in zip(moving, kept, strict=True):
+                tensor.copy_(value)  # a recording does nothing yet
+        assert same(before, self.learner.state_dict())
+        counts = self.moves if made is None else self.gradients
+        counts.recordings += 1
 
         def replay():
-            self.replays += 1
-            present = [p.grad for p in self.parameters]
+            counts.replays += 1
             again = work()
-            pairs = [(made.metrics, again.metrics), (made.loss.total, again.loss.total)]
-            pairs += [(made.loss.errors, again.loss.errors)]
-            pairs += zip(gradient, self.gradient(), strict=True)
-            for first, now in pairs:
-                first.copy_(now)
-            for parameter, kept in zip(self.parameters, present, strict=True):
-                parameter.grad = kept  # a GPU writes to memory, and knows no parameters
+            if made is not None:
+                self.write_over(made, again)
 
         return replay, made
 
-    def gradient(self):
-        return [p.grad for p in self.parameters if p.grad is not None]
+    def write_over(self, made, again):
+        pairs = [(made.loss.total, again.loss.total), (made.loss.errors, again.loss.errors)]
+        pairs += [(made.row, again.row), (made.gradient.norm, again.gradient.norm)]
+        pairs += [(made.gradient.is_finite, again.gradient.is_finite)]
+        pairs += [p for p in zip(made.gradients, again.gradients, strict=True) if p[0] is not None]
+        for first, now in pairs:
+            first.copy_(now)
+        made.restores[:] = again.restores
+        for parameter in self.learner.model.parameters():
+            parameter.grad = None  # a GPU writes to memory, and knows no parameters
+
+
+class Counts:
+    recordings = 0
+    replays = 0
+
+    def __iter__(self):
+        return iter((self.recordings, self.replays))
+
+
+def moments(optimiser):
+    rates = [group["lr"] for group in optimiser.param_groups]
+    return rates + [t for state in optimiser.state.values() for t in state.values()]
 
 
 def pair(config=CONFIG, spec=None, **model):
@@ -56,8 +76,14 @@ def pair(config=CONFIG, spec=None, **model):
         make_learner(make_small_model(spec, **model), config=config) for _ in range(2)
     )
     recorder = ByHand(recording)
-    recording._run = RecordingRunner(recording.model, recorder)
+    recording.record_with(recorder)
+    for group in recording.optimiser.param_groups:
+        group["lr"] = torch.tensor(group["lr"], dtype=torch.float64)  # as on a GPU
     return plain, recording, recorder
+
+
+def step(learner, batch, progress=0.0, spec=None):
+    return learner.step(packed(batch, spec), progress)
 
 
 @pytest.mark.parametrize("model", [{}, {"popart": True}, {"use_lstm": True, "lstm_size": 8}])
@@ -66,11 +92,12 @@ def test_what_is_replayed_is_what_would_be_computed(model):
     kept = []
     for seed in range(5):
         batch = make_batch(seed=seed, state_count=plain.model.state_count)
-        expected, got = (learner.step(batch, 0.1) for learner in (plain, recording))
+        expected, got = (step(learner, batch, 0.1) for learner in (plain, recording))
         kept.append((expected, got))
         assert torch.equal(plain.errors.isnan(), recording.errors.isnan())
         torch.testing.assert_close(plain.errors, recording.errors, equal_nan=True)
-    assert (recorder.recordings, recorder.replays) == (1, 4)
+    assert tuple(recorder.gradients) == (1, 4)
+    assert tuple(recorder.moves) == (1, 3)
     # Figures of earlier updates are read at the next record, so no replay may change them.
     for expected, got in kept:
         assert list(got) == list(expected)
@@ -91,18 +118,19 @@ def test_nothing_is_recorded_while_pixels_are_observed(monkeypatch):
     monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 3)
     _, learner, recorder = pair(spec=PIXELS, name="impala_shallow")
     for seed in range(3):
-        learner.step(make_batch(PIXELS, seed=seed), 0.0)
-    assert not recorder.recordings
+        step(learner, make_batch(PIXELS, seed=seed), spec=PIXELS)
     assert not learner.model.unsettled()
-    learner.step(make_batch(PIXELS, seed=3), 0.0)
-    assert (recorder.recordings, recorder.replays) == (1, 1)
+    step(learner, make_batch(PIXELS, seed=3), spec=PIXELS)
+    assert not recorder.gradients.recordings
+    step(learner, make_batch(PIXELS, seed=4), spec=PIXELS)
+    assert tuple(recorder.gradients) == (1, 1)
 
 
 def test_another_shape_is_computed_and_recorded_anew_at_its_second_batch():
     _, learner, recorder = pair()
     for size in (4, 4, 4, 3, 4, 3, 3, 3):
-        learner.step(make_batch(size=size), 0.0)
-    assert (recorder.recordings, recorder.replays) == (2, 6)
+        step(learner, make_batch(size=size))
+    assert tuple(recorder.gradients) == (2, 6)
 
 
 def test_new_settings_of_the_algorithm_are_recorded_anew():
@@ -111,23 +139,23 @@ def test_new_settings_of_the_algorithm_are_recorded_anew():
     for cost in (0.01, 0.01, 0.01, 0.5, 0.5):
         for each in (plain, learner):
             each.algorithm.config = replace(each.algorithm.config, entropy_cost=cost)
-            metrics = each.step(make_batch(), 0.0)
+            metrics = step(each, make_batch())
             if each is plain:
                 expected = metrics["loss/entropy"]
         torch.testing.assert_close(metrics["loss/entropy"], expected)
-    assert (recorder.recordings, recorder.replays) == (2, 3)
+    assert tuple(recorder.gradients) == (2, 3)
 
 
 def test_after_other_weights_were_loaded_nothing_old_is_replayed():
     plain, learner, recorder = pair(popart=True)
     for seed in range(3):
-        learner.step(make_batch(seed=seed), 0.0)
+        step(learner, make_batch(seed=seed))
     plain.load_state_dict(copy.deepcopy(learner.state_dict()))
     learner.load_state_dict(learner.state_dict())
     for seed in range(3, 6):
         for each in (plain, learner):
-            each.step(make_batch(seed=seed), 0.0)
-    assert recorder.recordings == 2
+            step(each, make_batch(seed=seed))
+    assert recorder.gradients.recordings == 2
     assert same(plain.state_dict()["version"], learner.state_dict()["version"])
     for one, two in zip(plain.model.parameters(), learner.model.parameters(), strict=True):
         torch.testing.assert_close(one, two)
@@ -136,17 +164,17 @@ def test_after_other_weights_were_loaded_nothing_old_is_replayed():
 def test_a_replayed_update_that_is_not_finite_leaves_no_trace():
     plain, learner, recorder = pair(popart=True)
     for seed in range(3):
-        learner.step(make_batch(seed=seed), 0.0)
+        step(learner, make_batch(seed=seed))
     before = copy.deepcopy(learner.state_dict())
     with pytest.raises(Exception, match="reward"):
-        learner.step(with_bad_reward(make_batch(seed=3)), 0.0)
-    assert recorder.replays == 3
+        step(learner, with_bad_reward(make_batch(seed=3)))
+    assert recorder.gradients.replays == 3
     assert same(learner.state_dict(), before)
     assert all(p.grad is None for p in learner.model.parameters())
     plain.load_state_dict(before)
     for each in (plain, learner):
-        each.step(make_batch(seed=4), 0.0)
-    assert recorder.recordings == 1
+        step(each, make_batch(seed=4))
+    assert recorder.gradients.recordings == 1
     for one, two in zip(plain.model.parameters(), learner.model.parameters(), strict=True):
         torch.testing.assert_close(one, two)
 
@@ -154,16 +182,17 @@ def test_a_replayed_update_that_is_not_finite_leaves_no_trace():
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(lambda: Impala(replace(CONFIG, entropy_end_cost=0.001)), id="progress"),
         pytest.param(lambda: type("Mine", (Impala,), {})(CONFIG), id="subclass"),
+        pytest.param(lambda: Impact(ImpactConfig()), id="impact"),
     ],
 )
 def test_a_loss_that_may_depend_on_more_than_tensors_is_computed(make):
     _, learner, recorder = pair()
     learner.algorithm = make()
+    learner.algorithm.check(learner.model)
     for _ in range(4):
-        learner.step(make_batch(), 0.0)
-    assert not recorder.recordings
+        step(learner, make_batch())
+    assert not recorder.gradients.recordings
 
 
 def test_what_cannot_be_recorded_is_computed_and_said_once(caplog):
@@ -174,19 +203,29 @@ def test_what_cannot_be_recorded_is_computed_and_said_once(caplog):
         tries.append(work)
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
-    learner._run = RecordingRunner(learner.model, refuse)
+    learner.record_with(refuse)
     with caplog.at_level(logging.WARNING):
         for seed in range(4):
             for each in (plain, learner):
-                each.step(make_batch(seed=seed), 0.0)
+                step(each, make_batch(seed=seed))
     assert len(tries) == 1
     (record,) = caplog.records
     assert record.getMessage().endswith("operation not permitted when stream is capturing")
     assert same(plain.state_dict()["model"], learner.state_dict()["model"])
 
 
-def test_on_a_cpu_nothing_is_recorded():
-    assert type(make_runner(make_small_model(), may_record=True)) is Runner
+def test_a_falling_entropy_cost_is_replayed():
+    plain, learner, recorder = pair(replace(CONFIG, entropy_end_cost=0.0))
+    for progress in (0.0, 0.2, 0.4, 0.6, 1.0):
+        expected, got = (step(each, make_batch(), progress) for each in (plain, learner))
+        torch.testing.assert_close(got["loss/entropy"], expected["loss/entropy"])
+    assert got["loss/entropy"] == 0
+    assert recorder.gradients.replays == 4
+
+
+def step_on_gpu(learner, batch, spec=None):
+    bytes_of = packed(batch, spec)
+    return learner.step(replace(bytes_of, packed=bytes_of.packed.to("cuda")), 0.0)
 
 
 @pytest.mark.gpu
@@ -196,7 +235,7 @@ def test_on_a_cpu_nothing_is_recorded():
 )
 def test_on_a_gpu_a_replayed_update_is_the_computed_one(monkeypatch, model, precision, caplog):
     monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 2)
-    spec = make_spec((2, 44, 40), actions=3, stacked=2)
+    spec = PIXELS
     plain, recorded = (
         make_learner(
             make_small_model(spec, **model).to("cuda"), precision=precision, cuda_graph=graph,
@@ -205,14 +244,14 @@ def test_on_a_gpu_a_replayed_update_is_the_computed_one(monkeypatch, model, prec
         for graph in (False, True)
     )  # fmt: skip
     losses = []
-    for seed in range(8):
+    for seed in range(6):  # two computed updates drift apart as well, and after these visibly
         batch = make_batch(spec, seed=seed)
-        batch = replace(batch, **{name: t.to("cuda") for name, t in vars(batch).items()})
-        losses.append([each.step(batch, 0.0)["loss/total"] for each in (plain, recorded)])
+        losses.append([step_on_gpu(each, batch, spec)["loss/total"] for each in (plain, recorded)])
     assert not caplog.records
-    assert recorded._run._recording is not None
+    assert recorded._compute_packed.recording is not None
+    assert recorded._move_weights.recording is not None
     for expected, got in losses:
-        torch.testing.assert_close(got, expected, rtol=0.02, atol=0.02)
+        torch.testing.assert_close(got, expected, rtol=0.01, atol=0.01)
     for one, two in zip(plain.model.parameters(), recorded.model.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=0.02, atol=2e-3)
 
@@ -233,8 +272,7 @@ def test_on_a_gpu_a_loss_that_asks_the_host_is_computed_after_all(caplog):
     with caplog.at_level(logging.WARNING):
         for seed in range(4):
             batch = make_batch(seed=seed)
-            batch = replace(batch, **{name: t.to("cuda") for name, t in vars(batch).items()})
-            assert learner.step(batch, 0.0)["loss/total"].isfinite()
+            assert step_on_gpu(learner, batch)["loss/total"].isfinite()
     assert torch.cuda.current_stream() == stream
     assert len(caplog.records) == 1
     assert learner.version == 4

@@ -3,6 +3,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from ritornello.agent.learning.learner import UpdateMetrics
 from ritornello.agent.run.tally import Tally
 from ritornello.agent.testing.human_scores import anchors
 from ritornello.core.episode import EpisodeEnd
@@ -10,6 +11,10 @@ from ritornello.core.errors import CheckpointError
 from ritornello.core.saved_state import StateError
 from ritornello.metrics.record import check_declared
 from ritornello.transport.channel import WorkerStats
+
+
+def updated(name, value):
+    return UpdateMetrics((name,), torch.tensor([value]), {})
 
 
 def game(value, steps=10):
@@ -22,7 +27,7 @@ def busy_tally():
     for value in (1.0, 2.0, 3.0, 4.0):
         tally.book_game(game(value))
     for value in (0.5, 1.5):
-        tally.book_update({"loss/total": torch.tensor(value)})
+        tally.book_update(updated("loss/total", value))
     return tally
 
 
@@ -43,9 +48,9 @@ def test_a_record_has_counters_means_and_shares_of_the_workers_time():
 def test_an_update_that_has_no_value_for_a_metric_does_not_spoil_its_mean():
     tally = Tally(1, 3)
     for value in (1.0, float("nan"), 3.0):
-        tally.book_update({"replay/standard/drawn_age_updates": torch.tensor(value)})
+        tally.book_update(updated("replay/standard/drawn_age_updates", value))
     assert tally.record({}).values["replay/standard/drawn_age_updates"] == 2.0
-    tally.book_update({"replay/standard/drawn_age_updates": torch.tensor(float("nan"))})
+    tally.book_update(updated("replay/standard/drawn_age_updates", float("nan")))
     assert "replay/standard/drawn_age_updates" not in tally.record({}).values
 
 
@@ -54,7 +59,7 @@ def test_an_update_that_has_no_value_for_a_metric_does_not_spoil_its_mean():
     [
         lambda tally: tally.book_block(WorkerStats(steps=1)),
         lambda tally: tally.book_game(game(1.0)),
-        lambda tally: tally.book_update({"loss/total": torch.tensor(1.0)}),
+        lambda tally: tally.book_update(updated("loss/total", 1.0)),
     ],
     ids=["steps", "a game", "an update"],
 )

@@ -22,19 +22,6 @@ def written(schema, seed=0):
     return record
 
 
-def test_a_batch_has_time_first_and_the_header_by_column():
-    schema = UnrollSchema(SPEC, 6, state_count=9)
-    records = [written(schema, seed) for seed in range(4)]
-    batch = schema.stack(records)
-    shapes = {name: batch[name].shape for name in ("action", "last_action", "last_reward", "state")}
-    assert shapes == {"action": (6, 4), "last_action": (4,), "last_reward": (4,), "state": (4, 9)}
-    for column, record in enumerate(records):
-        unroll = schema.unroll(record)
-        np.testing.assert_array_equal(batch["action"][:, column], unroll.action)
-        np.testing.assert_array_equal(batch["state"][column], unroll.state)
-        assert batch["last_reward"][column] == unroll.last_reward
-
-
 @pytest.mark.parametrize("name", ["action", "last_action"])
 def test_an_action_that_is_none_is_refused_by_name(name):
     schema = UnrollSchema(SPEC, 6)
@@ -72,7 +59,6 @@ def test_actions_of_several_numbers_are_stored_as_rows_and_checked_by_their_choi
     assert unroll.last_action.shape == (3,)
     unroll.action[:, 2] = unroll.last_action[2] = 2
     schema.check(unroll)
-    assert schema.stack([record, record])["action"].shape == (6, 2, 3)
     unroll.action[4, 2] = 3
     with pytest.raises(ShapeError, match="^action is in .2.0, 3.0., expected whole .* .0, 2."):
         schema.check(unroll)
