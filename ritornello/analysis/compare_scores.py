@@ -147,7 +147,8 @@ def read_table(path: Path, label: str) -> list[Table]:
     Raises:
       ConfigError: if there is none, or it is damaged, or holds no game.
     """
-    played: dict[str, dict[int, dict[str, list[tuple[float, float]]]]] = {}
+    # Game, agent steps and id of a model -> (return, length) of what it played.
+    played: dict[tuple[str, int, str], list[tuple[float, float]]] = {}
     try:
         text = read_text(path, "the table", MAX_BYTES)
         reader = csv.DictReader(io.StringIO(text, newline=""))
@@ -155,12 +156,11 @@ def read_table(path: Path, label: str) -> list[Table]:
         if tuple(names[: len(SHARED_COLUMNS)]) != SHARED_COLUMNS:
             raise ValueError(f"its columns are {shown_text(','.join(names)) or 'none'}")
         for row in reader:
-            game = (float(row["episode_return"]), float(row["episode_steps"]))
-            if not all(map(isfinite, game)):
+            numbers = float(row["episode_return"]), float(row["episode_steps"])
+            if not all(map(isfinite, numbers)):
                 raise ValueError(f"a number in line {reader.line_num} is not finite")
-            by_steps = played.setdefault(row["env"], {})
-            by_model = by_steps.setdefault(int(row["model_steps"]), {})
-            by_model.setdefault(row["model_id"], []).append(game)
+            model = (row["env"], int(row["model_steps"]), row["model_id"])
+            played.setdefault(model, []).append(numbers)
     except (ValueError, TypeError, csv.Error) as error:
         raise ConfigError(
             f"{path} is damaged ({error}). Expected a table whose first columns are "
@@ -168,13 +168,13 @@ def read_table(path: Path, label: str) -> list[Table]:
         ) from error
     if not played:
         raise ConfigError(f"{path} holds no game yet.")
-    tables = []
-    for env, by_steps in played.items():
-        # Of models after equally many steps the later one has more updates.
-        last = {steps: [*by_model.values()][-1] for steps, by_model in sorted(by_steps.items())}
-        checkpoints = tuple(Checkpoint(steps, *np.array(of).T) for steps, of in last.items())
-        tables.append(Table(label, env, checkpoints, path, "life" in names))
-    return tables
+    # Of models after equally many steps the later one has more updates.
+    newest = {(env, steps): games for (env, steps, _), games in played.items()}
+    checkpoints: dict[str, list[Checkpoint]] = {}
+    for (env, steps), games in sorted(newest.items(), key=lambda item: item[0][1]):
+        checkpoints.setdefault(env, []).append(Checkpoint(steps, *np.array(games).T))
+    in_order = dict.fromkeys(env for env, _, _ in played)
+    return [Table(label, x, tuple(checkpoints[x]), path, "life" in names) for x in in_order]
 
 
 def _rows(

@@ -116,13 +116,10 @@ def reaching(
     notes = []
     for run in (run for run in runs if not run.curve.covers(steps)):
         first, last = run.curve.agent_steps[[0, -1]]
-        which, end, advice = "last", last, "Train it longer"
-        if steps < first:
-            which, end, advice = "first", first, "Record more often (--log_interval_s=1)"
         notes.append(
-            f"{run.source}: {run.about.label}, seed {run.about.seed}: its {which} score is at "
-            f"{end:,.0f} agent steps, but runs are compared at {steps:,.0f}{chosen}. {advice}, "
-            f"or give --{option}."
+            f"{run.source}: {run.about.label}, seed {run.about.seed}: it has scores from "
+            f"{first:,.0f} to {last:,.0f} agent steps, but runs are compared at "
+            f"{steps:,.0f}{chosen}. Train it longer, or give --{option}."
         )
     return reached, notes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from statistics import fmean
 from typing import Any
 
@@ -112,25 +112,10 @@ def line_on(folder: SequenceFolder, run: RunState, seconds: float) -> str:
     if folder.at_once > 1:
         return line
     is_running = run.status == "running"
-    ahead = folder.runs[number - 1 if is_running else number :]
-    to_go = seconds_to_go(folder, ahead)
-    if to_go is not None:
-        to_go -= seconds if is_running else 0.0
-        line += f"; {duration(max(0.0, to_go))} to go"
+    done = [each.seconds for each in folder.runs if each.status == "done"]
+    if done:
+        ahead = folder.runs[number - 1 if is_running else number :]
+        waiting = sum(each.status != "done" for each in ahead)
+        to_go = fmean(done) * waiting - (seconds if is_running else 0.0)
+        line += f"; about {duration(max(0.0, to_go))} to go"
     return line
-
-
-def seconds_to_go(folder: SequenceFolder, ahead: Sequence[RunState]) -> float | None:
-    """Return how long those of the runs `ahead` will take that are not done; None: who knows.
-
-    Each as long as those of its group that are done, or else as long as all that are done.
-    """
-    done = [run for run in folder.runs if run.status == "done"]
-    if not done:
-        return None
-
-    def expected(run: RunState) -> float:
-        of_group = [each.seconds for each in done if each.group == run.group]
-        return fmean(of_group or [each.seconds for each in done])
-
-    return sum(expected(run) for run in ahead if run.status != "done")

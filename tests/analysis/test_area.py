@@ -61,7 +61,7 @@ def test_runs_are_scored_game_by_game_and_the_best_comes_first(tmp_path: Path) -
     # The line begins with its first record, at 100 steps: 100 * 30 + 400 * 60 at slope 0.2.
     assert pong.rows[0].scores == pytest.approx([(100 * 20 + 400 * 60) / 500 + s for s in (1, 2)])
     assert (
-        "low, seed 3: its last score is at 400 agent steps, but runs are compared at 500. "
+        "low, seed 3: it has scores from 40 to 400 agent steps, but runs are compared at 500. "
         in pong.left_out[0]
     )
     with pytest.raises(ConfigError, match="to 1,000 agent steps: give a number between"):

@@ -67,7 +67,7 @@ def test_runs_that_did_not_get_there_are_left_out_and_named(tmp_path):
     assert game.at_steps == 1000, "a run that is under way does not shorten the comparison"
     assert [run.about.seed for run in game.rows[0].runs] == [1]
     assert game.left_out == (
-        f"{runs[1].source}: queue, seed 2: its last score is at 300 agent steps, but runs are "
+        f"{runs[1].source}: queue, seed 2: it has scores from 30 to 300 agent steps, but runs are "
         "compared at 1,000, where the shortest ends. Train it longer, or give --at_steps.",
     )
     assert "## Left out" in page([game])

@@ -103,7 +103,7 @@ def test_the_command_writes_the_page_and_the_figure(
     text = (out / "profiles.md").read_text()
     assert text in capsys.readouterr().out
     assert "| a |  | 100.0 % |" in text
-    assert "short: a, seed 3: its last score is at 400 agent steps" in text
+    assert "short: a, seed 3: it has scores from 40 to 400 agent steps" in text
     assert (out / "profiles.png").read_bytes().startswith(b"\x89PNG")
     assert main([f"--runs={places}", "--profiles", "--area_to=400"]) == 0
     assert "mean return over 0 to 400 agent steps" in capsys.readouterr().out
