@@ -37,7 +37,7 @@ from ritornello.core.run_layout import FLAGS, STATUS, SUMMARY
 from ritornello.core.version import VERSION
 from ritornello.live.comparison import Comparisons, Question
 from ritornello.live.guard import Guard, Keys
-from ritornello.live.journal import MAX_POINTS, Journals
+from ritornello.live.journal import Journals
 from ritornello.live.json_text import json_text
 from ritornello.live.overview import RUNNING, SILENT_S, Overview
 from ritornello.metrics.charts import COLOURS, OVERVIEW, Chart
@@ -157,10 +157,7 @@ class Page:
     def rows(self, request: Request) -> Response:
         """Return the rows of some metrics, thinned."""
         names = [name for name in request.query_params.get("names", "").split(",") if name]
-        rows = self.journals.of(self._run(request)).rows(
-            names[:MAX_NAMES], max(2, _whole(request, "points", MAX_POINTS))
-        )
-        return _json(rows)
+        return _json(self.journals.of(self._run(request)).rows(names[:MAX_NAMES]))
 
     def compare(self, request: Request) -> Response:
         """Return the comparison of some runs."""
@@ -244,14 +241,10 @@ def application(page: Page, hosts: tuple[str, ...], *, any_address: bool = False
 
 def _question(request: Request) -> Question:
     query = request.query_params
-    at_steps = _whole(request, "at_steps", 0)
+    text = query.get("at_steps", "")
+    at_steps = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
     runs = tuple(dict.fromkeys(query.getlist("run")))
     return Question(runs, float(at_steps) if at_steps > 0 else None, query.get("apart") == "1")
-
-
-def _whole(request: Request, name: str, default: int) -> int:
-    text = request.query_params.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else default
 
 
 def _json(data: dict[str, Any], status: int = 200) -> Response:
