@@ -449,19 +449,3 @@ def test_only_a_flag_that_all_runs_have_alike_can_be_typed(
         (error,) = capsys.readouterr().err.splitlines()
         name = typed[2:].partition("=")[0]
         assert f"{file} are told from each other by their {name}: leave it out" in error
-
-
-@pytest.mark.parametrize(
-    ("typed", "told"),
-    [
-        (["--lrr", "3"], "unknown option --lrr; did you mean --lr?"),
-        (["--at-onec=2"], "unknown option --at_onec; did you mean --at_once?"),
-    ],
-)
-def test_a_misspelt_flag_is_told_with_the_nearest_one(
-    capsys: pytest.CaptureFixture[str], typed: list[str], told: str
-) -> None:
-    assert multi_train.main(["--sequence=smoke", "--dry_run", *typed]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"multi_train.py: {told}")
-    assert len(error.splitlines()) == 1

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ritornello.core.stop_signals import Answer, StopSignals, handled_by, leave_at_once
+from ritornello.core.stop_signals import Answer, StopSignals, handled_by
 from tests.deadlines import HANGS_S, wait_until
 from tests.house import ROOT
 
@@ -98,32 +98,6 @@ def test_a_hangup_that_is_ignored_stays_ignored():
     finally:
         signal.signal(signal.SIGHUP, before)
     assert seen == [signal.SIGTERM]
-
-
-def test_a_child_that_is_gone_keeps_nobody_from_being_killed(monkeypatch):
-    class Child:
-        def __init__(self, gone):
-            self.gone, self.killed = gone, False
-
-        def kill(self):
-            if self.gone:
-                raise ProcessLookupError
-            self.killed = True
-
-    class Left(Exception):
-        pass
-
-    def leave(status):
-        raise Left(status)
-
-    children, said = [Child(False), Child(True), Child(False)], []
-    monkeypatch.setattr("multiprocessing.active_children", lambda: children)
-    monkeypatch.setattr("ritornello.core.stop_signals.say_at_once", said.append)
-    monkeypatch.setattr("os._exit", leave)
-    with pytest.raises(Left, match="130"):
-        leave_at_once("interrupted again")
-    assert [child.killed for child in children] == [True, False, True]
-    assert said == ["interrupted again"]
 
 
 def started(source, stderr=subprocess.PIPE):

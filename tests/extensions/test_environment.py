@@ -3,7 +3,6 @@
 import contextlib
 import json
 import re
-import time
 
 import gymnasium
 import numpy as np
@@ -14,7 +13,6 @@ from ritornello.agent.session import family_of, prepare
 from ritornello.core.errors import ConfigError
 from ritornello.core.project import main_command
 from ritornello.flags.parsing import parse
-from ritornello.wrappers import check as checker
 from ritornello.wrappers import trusted_modules
 from ritornello.wrappers.check import check, main
 from ritornello.wrappers.config import EnvConfig
@@ -332,32 +330,3 @@ def test_an_atari_game_is_made_and_played(capsys):
 def test_without_an_environment_to_look_at_the_status_is_2(capsys):
     assert main(["nowhere-v0"]) == 2
     assert capsys.readouterr().err.startswith("error: ")
-
-
-class Leaves(Silent):
-    """Ends the program in its step, as Ctrl-C does."""
-
-    def step(self, action):
-        raise KeyboardInterrupt
-
-
-def test_what_was_found_is_printed_before_an_environment_is_left(capsys):
-    with env_of(Leaves) as env_id:
-        assert main([env_id]) == 130
-    captured = capsys.readouterr()
-    assert "reset: returns (observation, info)" in captured.out
-    assert captured.err == "interrupted\n"
-
-
-def test_a_slow_environment_plays_fewer_steps(monkeypatch):
-    class Slow(Silent):
-        steps = 0
-
-        def step(self, action):
-            Slow.steps += 1
-            time.sleep(0.02)
-            return super().step(action)
-
-    monkeypatch.setattr(checker, "PLAY_S", 0.2)
-    assert not said_of(Slow).wrongs
-    assert 1 < Slow.steps < 30

@@ -202,20 +202,6 @@ def test_a_plan_may_name_a_kind_that_was_typed_as_well(module, typed):
     assert module not in sys.modules
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("MODULE:others", "importing kinds_.* registers no kind of replay of that name"),
-        ("nowhere_at_all:mine", "there is none of that name"),
-        ("a/b.py:mine", 'PYTHONPATH=<its folder> and "type": "b:<name>" in --replay_parameters'),
-    ],
-)
-def test_a_type_without_a_kind_is_refused(module, kind, message):
-    parameters = json.dumps(given(type=kind.replace("MODULE", module)))
-    with pytest.raises(ConfigError, match=message):
-        parse([f"--replay_parameters={parameters}"])
-
-
 def test_the_documentation_shows_it():
     text = (ROOT / "docs" / "replay.md").read_text("utf-8")
     code = EXAMPLE.read_text("utf-8").split('"""\n\n', 1)[1]

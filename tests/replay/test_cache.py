@@ -22,14 +22,6 @@ def build():
         cache.close()
 
 
-@pytest.mark.parametrize("depth", [0, 2])
-def test_get_gives_none_when_its_time_is_up(build, depth):
-    stop = threading.Event()
-    cache = build(lambda: stop.wait(0.001) or None, depth)
-    assert cache.get(timeout_s=0.02) is None
-    stop.set()
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 def test_never_more_than_depth_batches_are_ready_or_in_the_making(build, threads):
     lock = threading.Lock()

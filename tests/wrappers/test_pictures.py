@@ -9,12 +9,11 @@ import sys
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import FrameStackObservation
 
 from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.wrappers import extra_worlds
-from ritornello.wrappers.check import check
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.images import channel_axes, is_image_space, picture_of
 from ritornello.wrappers.registry import (
@@ -189,14 +188,6 @@ def test_the_channels_are_the_odd_axis_and_a_stack_counts_images(shape, axes):
         assert said in describe(config)
 
 
-@pytest.mark.parametrize("shape", [(16, 16, 16, 2), (2, 2, 40, 48, 3)])
-def test_volumes_are_no_stacks_of_images(shape):
-    assert not is_image_space(Box(0, 255, shape, np.uint8))
-    assert not is_image_space(Box(0, 1, shape, np.float32))
-    with registered(drawing(shape=shape, dtype=np.uint8, high=255)) as config:
-        assert make_env_spec(config).frame_shape == (int(np.prod(shape)),)
-
-
 @pytest.mark.parametrize("shape", [(12, 16, 3), (3, 12, 16)])
 def test_images_that_gymnasium_has_stacked_are_the_channels_of_one(shape):
     kind = drawing(shape=shape, dtype=np.uint8, high=255)
@@ -223,25 +214,3 @@ def test_spaces_of_another_package_are_told_by_its_name(part):
         pytest.raises(ConfigError, match=told),
     ):
         make_env_spec(config)
-
-
-@pytest.mark.parametrize("is_nested", [False, True])
-def test_the_checker_notes_clocks_that_float32_stops(is_nested):
-    box = Box(-(10**18), 10**18, (1,), np.int64)
-    space = Dict({"clock": box, "lamp": Discrete(2)}) if is_nested else box
-
-    class Ticks(drawing()):
-        observation_space = space
-
-        def reset(self, *, seed=None, options=None):
-            self.t = 0
-            return super().reset(seed=seed)
-
-        def shown(self):
-            self.t = (self.t + 1) % 256
-            clock = np.array([1_764_239_520 + self.t])
-            return {"clock": clock, "lamp": 1} if is_nested else clock
-
-    with registered(Ticks):
-        lines = check(OWN).lines
-    assert any("has numbers up to 1.76424e+09" in line for line in lines), lines

@@ -54,11 +54,6 @@ def test_hopeless_ids_are_refused_with_an_explanation(env_id):
         check_env_id(env_id)
 
 
-def test_an_id_that_repeats_actions_at_random_is_refused():
-    with pytest.raises(ConfigError, match=r"PongNoFrameskip-v4 or ALE/Pong-v5"):
-        check_env_id("Pong-v4")
-
-
 def test_a_game_without_a_rom_is_refused(monkeypatch):
     monkeypatch.setattr("ritornello.wrappers.env_ids.roms.get_all_rom_ids", lambda: ["breakout"])
     with pytest.raises(ConfigError, match="no ROM named 'pong'"):
@@ -114,14 +109,6 @@ def test_the_fast_backend_is_taken_unless_it_cannot_do_what_is_asked(config, ask
     assert isinstance(vector, {"ale_vector": AleVector, "gymnasium": GymVector}[name])
     vector.close()
     vector.close()  # closing twice is allowed
-
-
-@pytest.mark.parametrize(
-    ("env_id", "asked"), [("CartPole-v1", {}), ("PongNoFrameskip-v4", {"restorable": True})]
-)
-def test_insisting_on_the_fast_backend_where_it_cannot_work_is_an_error(env_id, asked):
-    with pytest.raises(ConfigError, match="backend is ale_vector, but"):
-        make_env_vector(EnvConfig(env_id, backend="ale_vector"), 1, [0], **asked)
 
 
 @pytest.mark.parametrize(
