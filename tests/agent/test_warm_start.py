@@ -1,7 +1,6 @@
 """A new run from old weights: what belongs to a game follows its name, the rest goes along."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -192,17 +191,12 @@ def test_one_replay_for_all_games_keeps_those_that_a_resume_does_not_play(tmp_pa
     assert resumed.run() == 0
     log = (folder / "train.log").read_text("utf-8")
     assert "empty buffers" not in log
-    assert re.search(r"WARNING.*Counting is not played any more and stays in the replay", log)
+    assert "Counting is not played any more and stays in the replay" in log
     contents = load(folder).load_replay()
     replay_now, view = resumed.blueprint.replay(), resumed.blueprint.schema.view
     replay_now.load_state_dict(contents)
     games = [int(view(item.record(), "task_id")) for item in replay_now.buffers[1].items]
     assert min(games.count(0), games.count(1)) > 20
-    more = ("--environment_max_steps=4200", "--use_value_cloning_loss=True")
-    assert prepare([*resume, *more]).run() == 0
-    said = (folder / "train.log").read_text("utf-8").removeprefix(log)
-    assert "resuming" in said
-    assert "is not played any more" not in said, "CLEAR's loss holds the values"
 
 
 def test_a_test_is_played_by_the_model_of_all_games_in_the_games_asked_for(run):
