@@ -171,7 +171,11 @@ class _RunReport:
 
     def _result(self) -> Iterator[str]:
         """Yield how far the run came and what it scored."""
-        summary, status = (self._results.json(self._run, name) for name in (SUMMARY, STATUS))
+        files = {x: self._results.json(self._run, x) for x in (SUMMARY, STATUS, FLAGS, SESSIONS)}
+        for name, found in files.items():
+            if not found and self._results.facts(self._run, name)[1] > len("{}\n"):
+                yield f"{name} is damaged, or not a regular file: nothing is shown of it."
+        summary, status = files[SUMMARY], files[STATUS]
         known: dict[str, object] = {
             "environment": self._flags.get("env"),
             "seed": self._flags.get("seed"),

@@ -117,6 +117,8 @@ def test_a_run_that_was_killed_has_a_page(tmp_path: Path) -> None:
     text = page_of(tmp_path).text
     for said in ("has not written a record", "no flag of this version", "was not tested"):
         assert said in text
+    (tmp_path / "flags.json").write_bytes(b"[" * 9000)
+    assert "flags.json is damaged" in page_of(tmp_path).text
 
 
 def test_nothing_that_a_file_holds_acts_in_the_page(tmp_path: Path) -> None:
