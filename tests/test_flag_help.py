@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from ritornello import main
 from ritornello.flags.group import marks_of
 from ritornello.flags.help import MAIN_FLAGS, help_text, topic_of
 from ritornello.flags.options import GROUPS, Flags
@@ -42,10 +41,3 @@ def test_each_help_shows_its_flags_and_no_others():
 )
 def test_help_is_asked_for_in_several_ways(argv, topic):
     assert topic_of(argv) == topic
-
-
-def test_the_program_prints_help_at_the_width_of_the_terminal(capsys, monkeypatch):
-    for columns, width in (("200", 100), ("99", 80), ("40", 80)):
-        monkeypatch.setenv("COLUMNS", columns)
-        assert main.main(["--help=replay"]) == 0
-        assert capsys.readouterr().out == help_text("replay", width)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ritornello.core.errors import ConfigError
 from ritornello.replay.parameters import make_buffers, normal_form, parse_replay_parameters
 from ritornello.replay.prioritised import Prioritised
-from ritornello.replay.removers import FarthestFeatures, Oldest, Reservoir
+from ritornello.replay.removers import Oldest
 from ritornello.replay.samplers import Attentive, Circular, Elite, Fifo, LeastDrawn, Uniform
 from ritornello.replay.several_games import split_by_task
 from tests.replay.builders import (
@@ -75,20 +75,6 @@ def test_each_kind_is_its_sampler_and_remover():
     drawn_by_priority = buffers[4].sampler
     assert drawn_by_priority.alpha == 0.6
     assert (drawn_by_priority.initial_beta, drawn_by_priority.eta) == (0.4, 0.9)
-
-
-def test_every_kind_can_drop_by_every_rule():
-    for kind in (prioritised, least_drawn):
-        given_buffers = [
-            kind(4, 0.5, reservoir=True),
-            kind(4, 0.5, insert_strategy="elite_insertion"),
-        ]
-        buffers = make_buffers(parse_replay_parameters(given_buffers), 0)
-        removers = [type(buffer.remover) for buffer in buffers]
-        assert removers == [Reservoir, FarthestFeatures]
-        assert [buffer.needs_evaluation for buffer in buffers] == [False, True]
-    reservoir = parse_replay_parameters([standard(4, reservoir=True)])
-    assert isinstance(make_buffers(reservoir, 0)[0].remover, Reservoir)
 
 
 def test_each_game_has_its_part_of_every_buffer_but_the_queue():

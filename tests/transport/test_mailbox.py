@@ -140,14 +140,6 @@ def test_a_bell_remembers_that_it_rang_forgets_it_when_it_was_heard_and_never_bl
     assert bell.wait(TIMEOUT_S)
 
 
-def test_a_wait_ends_after_its_time_also_when_another_group_is_answered():
-    box, _ = make_box()
-    for group in (0, 1):
-        box.post(group, *question_of(group, 0))
-    box.answer(1)  # rings, but not for group 0
-    assert not box.wait(0, 0.02)
-
-
 def test_a_wait_ends_when_the_other_side_hangs_up():
     box, doorbell = make_box()
     box.post(0, *question_of(0, 0))

@@ -22,7 +22,6 @@ from ritornello.wrappers.registry import (
     advice_on_limit,
     choose_backend,
     gym_spec,
-    make_env_spec,
     make_env_vector,
     max_game_steps,
 )
@@ -77,18 +76,6 @@ def test_an_atari_id_stands_for_a_rom_and_for_sticky_actions(env_id, rom, sticky
     for probability in (0.0, 0.1):
         given = EnvConfig(env_id, sticky_action_probability=probability)
         assert as_registered(given) == given
-
-
-def test_the_spec_of_a_game_is_read_off_the_game():
-    spec = make_env_spec(EnvConfig("BreakoutNoFrameskip-v4", frames_stacked=3, width=90))
-    assert spec.frame_shape == (1, 84, 90)
-    assert spec.obs_shape == (3, 84, 90)
-    assert spec.frame_dtype == "uint8"
-    assert spec.action_meanings == ("NOOP", "FIRE", "RIGHT", "LEFT")
-    assert spec.action_repeat == 4
-    rgb = make_env_spec(EnvConfig("ALE/Breakout-v5", grayscale=False, full_action_space=True))
-    assert rgb.frame_shape == (3, 84, 84)
-    assert rgb.action_count == 18
 
 
 @pytest.mark.parametrize(
