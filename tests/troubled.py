@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from ritornello.core.process_death import FAMILY
+from tests.deadlines import wait_until
 from tests.fakes import CountingEnv, register
 from tests.troubles import hang_in_c
 
@@ -67,6 +68,9 @@ class OwningEnv(CountingEnv):
     def __init__(self, render_mode=None):
         super().__init__(render_mode)
         self.simulator = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+        # Linux shows no environment of a program that is being started at this moment.
+        shown = Path(f"/proc/{self.simulator.pid}/environ")
+        wait_until(lambda: not shown.exists() or shown.read_bytes())
         name = f"simulator_{self.simulator.pid}"
         (Path(os.environ["TROUBLE_DIR"]) / name).touch()
 

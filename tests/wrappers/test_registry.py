@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from dataclasses import replace
 
 import numpy as np
-import psutil
 import pytest
 
 from ritornello.core.errors import ConfigError
@@ -136,5 +134,4 @@ def test_what_an_environment_that_was_tried_out_forgets_is_ended(tmp_path, monke
     mark_own_children()
     gym_spec("tests.troubled:tests/Careless-v0")
     (left,) = troubled.simulators(tmp_path)
-    with contextlib.suppress(psutil.NoSuchProcess):  # or dead, and not yet asked how it ended
-        assert psutil.Process(left).status() == psutil.STATUS_ZOMBIE
+    assert not troubled.lives(left)
