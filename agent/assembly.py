@@ -272,6 +272,7 @@ class Blueprint:
             task_count=spec.task_count,
             learners_here=place.local_world_size * flags.agent_count,
             local_rank=_seat(flags, place),
+            served=flags.model == "resnet" and flags.multiprocessing_backend != "ray",
         )
         model = model_of_shapes(flags, spec)
         if flags.op_mode != "test":

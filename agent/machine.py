@@ -164,8 +164,12 @@ def choose(
     task_count: int = 1,
     learners_here: int = 1,
     local_rank: int = 0,
+    served: bool = False,
 ) -> Choices:
     """Fill in every setting that was left to the program, with the reason for each.
+
+    `served`: the network is so large that acting with it costs a processor more than a game does,
+    and a server can be asked; on a GPU it then acts (docs/performance.md).
 
     With several games, the number of environments is chosen so that each game has as many. Several
     learners on one machine share its cores and its GPUs.
@@ -183,9 +187,9 @@ def choose(
     on_cpu = chosen_device.type == "cpu"
     torso_dtype = _torso_dtype(precision, chosen_device, is_image, reasons)
     if inference == "auto":
-        # With a GPU a server pays from some 32 environments per worker (docs/performance.md).
-        inference = "worker"
-        reasons.append("inference in the workers, on the CPU")
+        inference = "server" if served and not on_cpu and not reproducible else "worker"
+        where = "by a server, on the GPU" if inference == "server" else "in the workers, on the CPU"
+        reasons.append(f"inference {where}: the faster one for this network")
     cores = max(1, cpu_count() // learners_here)
     # One for each core: only then is it clear who belongs where. A quota gives time, not cores.
     pin_workers = (

@@ -51,9 +51,10 @@ class FlatWeights:
 
     def views(self, block: np.ndarray) -> dict[str, torch.Tensor]:
         """Return name -> tensor views into a writable uint8 block `[nbytes]`."""
-        return self._views(torch.from_numpy(block))
+        return self.views_of(torch.from_numpy(block))
 
-    def _views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+    def views_of(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return name -> tensor views into such a block on any device."""
         return {
             name: flat[offset : offset + nbytes].view(dtype).as_strided(shape, strides)
             for name, shape, strides, dtype, offset, nbytes in self._entries
@@ -71,7 +72,7 @@ class FlatWeights:
         if self._staging is None:
             flat = torch.zeros(self.nbytes, dtype=torch.uint8, device=device)
             on_host = torch.empty_like(flat, device="cpu", pin_memory=True)
-            self._staging = flat, self._views(flat), on_host
+            self._staging = flat, self.views_of(flat), on_host
         flat, views, on_host = self._staging
         torch._foreach_copy_(list(views.values()), [state[name] for name in views])
         torch.from_numpy(block).copy_(on_host.copy_(flat))
@@ -112,14 +113,18 @@ class ActingModel:
         self.version = NO_VERSION  # learner updates in the weights
         self._weights = weights
         self._board = board
-        self._block = np.zeros(weights.nbytes, np.uint8)
-        self._is_bound = torch.device(device).type == "cpu"
+        device = torch.device(device)
+        block = torch.zeros(weights.nbytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
+        self._block: np.ndarray = block.numpy()
+        self._is_bound = device.type == "cpu"
         if self._is_bound:
             weights.bind(model, self._block)
-        else:
-            model.to(device)
-            for parameter in model.torso_net.parameters():  # buffers stay as they are
-                parameter.data = parameter.data.to(torso_dtype)
+            return
+        model.to(device)
+        for parameter in model.torso_net.parameters():  # buffers stay as they are
+            parameter.data = parameter.data.to(torso_dtype)
+        self._there = block.to(device)  # all weights in one transfer, and each of them
+        self._new = weights.views_of(self._there)
 
     def refresh(self) -> None:
         """Take the newest weights, if there are newer ones."""
@@ -128,4 +133,7 @@ class ActingModel:
             return
         self.version = version
         if not self._is_bound:
-            self.model.load_state_dict(self._weights.views(self._block))
+            self._there.copy_(torch.from_numpy(self._block), non_blocking=True)
+            own = self.model.state_dict()  # written in place: a recording reads them there
+            torch._foreach_copy_([own[name] for name in self._new], list(self._new.values()))
+            torch.cuda.current_stream().synchronize()  # before the block is written again

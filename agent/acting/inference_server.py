@@ -27,6 +27,7 @@ import torch
 from ritornello.agent.acting.acting_model import ActingModel, FlatWeights
 from ritornello.agent.acting.actor import Action, Actor, Observation
 from ritornello.agent.acting.config import ServerConfig
+from ritornello.agent.acting.recorded_actor import RecordedActor
 from ritornello.agent.machine import give_way
 from ritornello.agent.models.factory import make_model
 from ritornello.core.errors import Closed, TransportError
@@ -127,7 +128,8 @@ class InferenceServer:
             device=device,
             torso_dtype=config.torso_dtype,
         )
-        self._actor = Actor(
+        make_actor = RecordedActor if device.type == "cuda" else Actor
+        self._actor = make_actor(
             model,
             child_seed(config.seed, "server", "life", config.life, "actor"),
             with_features=config.feature_count > 0,
@@ -142,6 +144,8 @@ class InferenceServer:
             for index, box in enumerate(self._mailboxes)
             for group, count in enumerate(box.group_sizes)
         }
+        if isinstance(self._actor, RecordedActor):
+            self._actor.prepare(spec, env_count)
         # Pinned, so that the copy to the GPU is one transfer without a detour.
         self._staging = torch.empty(
             (env_count, spec.frames_stacked, *spec.frame_shape),

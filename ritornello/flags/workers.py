@@ -28,7 +28,7 @@ class WorkersFlags(FlagGroup):
     )
     inference: Literal["auto", "worker", "server"] = flag(
         "auto",
-        "process that chooses actions; worker: each worker, on the CPU; server: one server for all workers, on the learner's device (meant for a GPU); auto: worker",
+        "process that chooses actions; worker: each worker, on the CPU; server: one server for all workers, on the learner's device; auto: server for --model=resnet on a GPU, else worker",
         effect="machine",
     )
     r_f_steps: Count = flag(

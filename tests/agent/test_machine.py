@@ -121,11 +121,14 @@ def test_a_server_has_a_core_of_its_own_beside_a_gpu_and_workers_act_unless_it_i
     assert (chosen.inference, chosen.worker_count) == ("worker", 8)
     assert any("inference in the workers" in reason for reason in chosen.reasons)
     assert choose(inference="server").inference == "server"
+    assert choose(served=True).inference == "worker"
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     chosen = choose(device="auto")
     assert (chosen.inference, chosen.worker_count) == ("worker", 7)
+    assert choose(device="auto", served=True).inference == "server"
+    assert choose(device="auto", served=True, reproducible=True).inference == "worker"
     chosen = choose(device="auto", inference="server")
     assert (chosen.inference, chosen.worker_count) == ("server", 6)
 
