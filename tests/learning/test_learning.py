@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ritornello.agent import distributions
+from ritornello.agent.learning.feed import BatchLayout
 from ritornello.agent.run.trainer import Trainer
-from ritornello.core.unroll import UnrollSchema
 from ritornello.replay.registry import KINDS
 from tests.fakes import BanditEnv, ChainEnv, CueEnv, DelayedEnv, InfiniteEnv, MirrorEnv
 from tests.learning.training import ALL_KINDS, GAMMA, look, train
@@ -36,14 +36,14 @@ def test_every_kind_of_replay_is_among_those_that_must_learn():
 
 def in_each_batch(monkeypatch, change):
     """Let every batch be changed before it is learned from: `change` gets arrays by name."""
-    stack = UnrollSchema.stack
+    unpack = BatchLayout.unpack
 
-    def stacked(schema, *arguments):
-        arrays = stack(schema, *arguments)
-        change(arrays)
-        return arrays
+    def changed(layout, packed):
+        batch = unpack(layout, packed)
+        change({name: tensor.numpy() for name, tensor in vars(batch).items()})
+        return batch
 
-    monkeypatch.setattr(UnrollSchema, "stack", stacked)
+    monkeypatch.setattr(BatchLayout, "unpack", changed)
 
 
 # --- a corridor: who goes right is paid at its end, and nowhere else -----------------------------
@@ -80,7 +80,7 @@ def test_whoever_pairs_actions_with_the_next_observation_does_not_learn_the_way(
 ):
     def shift(arrays):
         for name in ("action", "behaviour_params"):
-            arrays[name] = np.roll(arrays[name], 1, axis=0)
+            arrays[name][...] = np.roll(arrays[name], 1, axis=0)
 
     in_each_batch(monkeypatch, shift)
     trainer = train(tmp_path, "Chain", kind="standard", steps=5_000)
