@@ -9,8 +9,8 @@
 Exit status: 0 done, 1 the run failed or made no update, 2 the command cannot be honoured (nothing
 was started), 130 interrupted (after a clean save; a second Ctrl-C leaves without one).
 
-Ctrl-C, SIGTERM and SIGHUP are answered from the first lines on (core/stop_signals.py), and wait
-while the interpreter starts itself anew.
+Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 are answered from the first lines on (core/stop_signals.py), and
+wait while the interpreter starts itself anew.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import signal
 
 if __name__ == "__main__" and hasattr(signal, "pthread_sigmask"):
     # The first thing of all: until there is a handler, signals wait. They are let through below.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    signals = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 
 from ritornello.core.this_python import check_python
 
@@ -67,12 +68,7 @@ def main(argv: list[str], stop: StopSignals | None = None, place: Place | None =
 
         return prepare(argv, place).run(stop)
     except (ConfigError, CheckpointError) as error:
-        if not place.speaks and place.is_launched:  # learner 0 says the same
-            return 2
-        # Everything that can be wrong is found before a run begins; a run reports its own failures.
-        for line in printable(str(error)).splitlines():
-            print(f"error: {line}" if not line.startswith(" ") else line, file=sys.stderr)
-        return 2
+        return refuse(error, argv, place)
     except PlatformError as error:
         if place.speaks:
             text = printable(str(error))
@@ -85,6 +81,22 @@ def main(argv: list[str], stop: StopSignals | None = None, place: Place | None =
     except KeyboardInterrupt:  # signals have handlers of their own: it is from somebody's code
         print("interrupted: what was tried out or played raised KeyboardInterrupt", file=sys.stderr)
         return 130
+
+
+def refuse(error: Exception, argv: list[str], place: Place) -> int:
+    """Say why nothing is begun; return the exit status.
+
+    Everything that can be wrong is found before a run begins; a run reports its own failures.
+    """
+    from ritornello.core.errors import RunIsDone
+    from ritornello.flags.names import RESUME_OR_START, flag_of
+
+    names = {flag_of(item[2:].partition("=")[0]) for item in argv}
+    is_done = isinstance(error, RunIsDone) and RESUME_OR_START in names  # a job that repeats
+    if place.speaks or not place.is_launched:  # learner 0 says the same
+        for line in printable(str(error)).splitlines():
+            print(line if is_done or line.startswith(" ") else f"error: {line}", file=sys.stderr)
+    return 0 if is_done else 2
 
 
 def check_names(argv: list[str]) -> None:

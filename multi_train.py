@@ -32,7 +32,8 @@ import signal
 
 if __name__ == "__main__" and hasattr(signal, "pthread_sigmask"):
     # The first thing of all: until there is a handler, signals wait. They are let through below.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    signals = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 
 from ritornello.core.this_python import check_python
 

@@ -23,7 +23,7 @@ from ritornello.agent.run.memory import check_memory
 from ritornello.agent.run.training import Ending, Training
 from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.core.command_line import printable, tell
-from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault
+from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault, RunIsDone
 from ritornello.core.plain_data import shown_text
 from ritornello.core.process_death import started_in_here_ended
 from ritornello.core.spec import EnvSpec
@@ -236,7 +236,7 @@ def _check_limits(flags: Flags, checkpoint: Checkpoint | None) -> None:
         return  # a new run: it begins to count at zero
     done = checkpoint.agent_steps
     if done >= flags.environment_max_steps:
-        raise ConfigError(
+        raise RunIsDone(
             f"{checkpoint.path} has {done:,} agent steps already and --environment_max_steps is "
             f"{flags.environment_max_steps:,}: give a larger one to go on. To train for that many "
             "more in a new run with these weights, its counters at zero: --op_mode=train"

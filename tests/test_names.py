@@ -28,6 +28,24 @@ def test_a_flag_has_several_spellings(argv, expected):
     assert named_values(argv) == expected
 
 
+@pytest.mark.parametrize("given", ["--resume_or_start={run}", "--resume-or-start={run}"])
+def test_one_command_starts_a_run_and_then_goes_on_with_it(tmp_path, given):
+    run = tmp_path / "results" / "a[1]"
+    argv = [given.format(run=run), "--seed=3"]
+    start = {"op_mode": "train", "results_dir": str(run.parent), "run_name": "a[1]", "seed": "3"}
+    assert named_values(argv) == start
+    (run / "checkpoints").mkdir(parents=True)
+    assert named_values(argv) == start, "killed before its first checkpoint"
+    for name in ("a[1]", "a[1]_2", "a[1]_10"):
+        checkpoints = run.with_name(name) / "checkpoints"
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        (checkpoints / "update_000000001.pt").touch()
+        goes_on = {"op_mode": "train_w_load", "load_model_url": str(run.with_name(name))}
+        assert named_values(argv) == {**goes_on, "seed": "3"}
+    (run.with_name("a[1]_11")).mkdir()
+    assert named_values(argv)["load_model_url"].endswith("_10"), "nothing is saved there yet"
+
+
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
@@ -35,7 +53,7 @@ def test_a_flag_has_several_spellings(argv, expected):
         (["--track=True"], "write --sink=wandb"),
         (["--lr"], "--lr needs a value, e.g. --lr=0.00025"),
         (["resume", "x"], "write --resume=<run folder>"),
-        (["--resume=a", "--test=b"], "give one of the two"),
+        (["--resume=a", "--test=b"], "--resume and --test cannot be done at once"),
         (
             ["--replay=[{type:", "queue,", "capacity:", "4}]"],
             "whole value in single",

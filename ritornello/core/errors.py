@@ -12,6 +12,10 @@ class ConfigError(PlatformError):
     """The flags cannot be honoured. Raised before any process or folder is made."""
 
 
+class RunIsDone(ConfigError):
+    """The run that is to be resumed has made all of its steps."""
+
+
 class EnvironmentFault(PlatformError):
     """An environment raised, or gave something else than its spaces and Gymnasium's rules say."""
 

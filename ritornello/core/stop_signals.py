@@ -26,7 +26,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from types import FrameType
 from typing import Any
@@ -37,10 +37,15 @@ BURST = 64  # signals that are read at once
 SAME_WISH_S = 1.0  # signals so soon after another one were sent for the same reason
 INTERRUPTED = 130  # exit status after an interrupt, as shells have it
 
-# SIGHUP is what a terminal sends that is closed; Windows has none.
+# SIGHUP is what a terminal sends that is closed, SIGUSR1 what users of Slurm let it send before the
+# time of a job is over; Windows has neither.
 SIGNALS = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
+    if hasattr(signal, name)
 )
+END_OF_JOB = "SLURM_JOB_END_TIME"  # the variable in which Slurm says it: seconds since 1970
+SAVING_S = 60.0  # before the end of a job, in which a run saves; of a short job a quarter
 
 
 class Answer(Enum):
@@ -82,6 +87,7 @@ class StopSignals:
         self._previous: dict[int, Any] = {}
         self._over = threading.Event()  # these handlers are no longer in place
         self._listener: threading.Thread | None = None
+        self._leave_at = leave_time(os.environ, time.time())
         self._bell = -1  # the system writes a byte to this descriptor at each signal
 
     @property
@@ -91,8 +97,8 @@ class StopSignals:
 
     @property
     def requested(self) -> bool:
-        """Whether the user, or whoever runs this program, wants it to stop."""
-        return self.count > 0
+        """Whether the user, or whoever runs this program, wants it to stop, or its job ends."""
+        return self.count > 0 or time.time() >= self._leave_at
 
     def install(self) -> None:
         """Answer signals from now on; `restore` puts the previous handlers back.
@@ -188,6 +194,18 @@ class StopSignals:
             yield
         finally:
             self.answer = previous
+
+
+def leave_time(environment: Mapping[str, str], now: float) -> float:
+    """Return when a program has to stop for its job to end in time; inf if nobody says.
+
+    Args:
+      environment: variables of the process.
+      now: seconds since 1970.
+    """
+    said = environment.get(END_OF_JOB, "")
+    left = int(said) - now if said.isdecimal() else 0.0
+    return now + left - min(SAVING_S, left / 4) if left > 0 else float("inf")
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ EXAMPLES = """\
   python main.py --env=six                         one agent for six games
   python main.py --flags_file=run.yaml --seed=2    flags from a file
   python main.py --resume=results/<run>            go on with a run
+  python main.py --resume_or_start=results/<run>   go on with it, or start it: a job that repeats
   python main.py --test=results/<run>              play whole games
   python main.py --replay=queue:4:0.5,elite:2000:0.5   mix new data with replay
 """

@@ -1,17 +1,21 @@
 """Names on a command line: which flag each one means, and what to say of one that means none.
 
 A flag may have another name, which `--help` shows first (`flags/group.py`: `also`), and every name
-may be written in both spellings of English. `--resume=<run>` and `--test=<run>` say two flags.
+may be written in both spellings of English. `--resume=<run>` and `--test=<run>` say two flags;
+`--resume_or_start=<run>` is the same command for the first job of a run and for all that follow.
 """
 
 from __future__ import annotations
 
 import difflib
+import glob
 from collections.abc import Sequence
+from pathlib import Path
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.nearest_names import american
 from ritornello.core.plain_data import shown, shown_text
+from ritornello.core.run_layout import CHECKPOINTS
 from ritornello.flags.earlier import is_earlier
 from ritornello.flags.group import marks_of
 from ritornello.flags.options import Flags
@@ -20,6 +24,7 @@ from ritornello.flags.problems import listed
 
 # --resume=<run>, --test=<run>: the value of --op_mode; the run is that of --load_model_url.
 COMMANDS = {"resume": "train_w_load", "test": "test"}
+RESUME_OR_START = "resume_or_start"
 OVERRIDES = "multi_train_overrides"  # how multi_train.py hands over the flags of a sequence
 # Words that are commands elsewhere.
 _WORDS = {
@@ -87,7 +92,7 @@ def flag_of(name: str) -> str:
 def is_name(name: str) -> bool:
     """Whether main.py knows a name, if only to say what to write instead."""
     is_flag = flag_of(name) in Flags.model_fields or is_earlier(name)
-    return is_flag or name in COMMANDS or name in _HINTS
+    return is_flag or name in (*COMMANDS, RESUME_OR_START) or name in _HINTS
 
 
 def named_values(argv: Sequence[str]) -> dict[str, str]:
@@ -110,7 +115,8 @@ def named_values(argv: Sequence[str]) -> dict[str, str]:
             continue
         name, equals, value = item[2:].partition("=")
         name = flag_of(name)
-        is_known = name in {*Flags.model_fields, *COMMANDS, OVERRIDES} or is_earlier(name)
+        ours = {*Flags.model_fields, *COMMANDS, RESUME_OR_START, OVERRIDES}
+        is_known = name in ours or is_earlier(name)
         if not equals and items and not items[0].startswith("--"):
             equals, value = "=", items.pop(0)
         if name == REPLAY and value.startswith("[") and items and not items[0].startswith("--"):
@@ -125,26 +131,46 @@ def named_values(argv: Sequence[str]) -> dict[str, str]:
         elif name in COMMANDS:
             commands.append(name)
             values.update(op_mode=COMMANDS[name], load_model_url=value)
+        elif name == RESUME_OR_START:
+            commands.append(name)
+            values.update(_resumed_or_started(Path(value)))
         else:
             values[name] = value
     if len(set(commands)) > 1:
-        problems.append("--resume and --test cannot be done at once: give one of the two")
+        named = " and ".join(f"--{name}" for name in dict.fromkeys(commands))
+        problems.append(f"{named} cannot be done at once: give one of them")
     if problems:
         raise ConfigError(listed(problems))
     return values
+
+
+def _resumed_or_started(run: Path) -> dict[str, str]:
+    """Return the flags that go on with a run if it has a checkpoint, and else start it.
+
+    A job that ended before its first checkpoint leaves a folder without one, and the next start
+    gets `<run>_2`: the newest of them that has a checkpoint is the run.
+    """
+    others = run.parent.glob(f"{glob.escape(run.name)}_[0-9]*")
+    folders = {int(n): path for path in others if (n := path.name[len(run.name) + 1 :]).isdecimal()}
+    for _, folder in sorted({1: run, **folders}.items(), reverse=True):
+        if any((folder / CHECKPOINTS).glob("*.pt")):
+            return {"op_mode": "train_w_load", "load_model_url": str(folder)}
+    return {"op_mode": "train", "results_dir": str(run.parent), "run_name": run.name}
 
 
 def unknown_option(name: str) -> str:
     """Return the line about a name that is no flag: what to write instead, or what is similar."""
     if name.lower() in _HINTS:
         return f"--{name} is not an option here: write {_HINTS[name.lower()]}"
-    near = difflib.get_close_matches(name, sorted({*Flags.model_fields, *COMMANDS}), 3)
+    near = difflib.get_close_matches(
+        name, sorted({*Flags.model_fields, *COMMANDS, RESUME_OR_START}), 3
+    )
     hint = f"; did you mean {' or '.join('--' + n for n in near)}?" if near else ""
     return f"unknown option --{shown_text(name)}{hint} (--help=all lists all)"
 
 
 def _example(name: str) -> str:
-    if name in COMMANDS:
+    if name in (*COMMANDS, RESUME_OR_START):
         return "results/<run>"
     default = Flags.model_fields[name].default if name in Flags.model_fields else None
     return "True" if isinstance(default, bool) else str(default)

@@ -1,4 +1,5 @@
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -7,7 +8,8 @@ import time
 
 import pytest
 
-from ritornello.core.stop_signals import Answer, StopSignals, handled_by
+from ritornello.core import stop_signals
+from ritornello.core.stop_signals import Answer, StopSignals, handled_by, leave_time
 from tests.deadlines import HANGS_S, wait_until
 from tests.house import ROOT
 
@@ -244,3 +246,27 @@ def test_a_signal_that_an_environment_uses_ends_nothing(monkeypatch):
     finally:
         stop.restore()
         signal.signal(signal.SIGALRM, previous)
+
+
+@pytest.mark.parametrize(
+    ("said", "leaves"),
+    [
+        ({"SLURM_JOB_END_TIME": "1_500"}, math.inf),
+        ({"SLURM_JOB_END_TIME": "soon"}, math.inf),
+        ({"SLURM_JOB_END_TIME": "900"}, math.inf),  # of a job before this one
+        ({}, math.inf),
+        ({"SLURM_JOB_END_TIME": "5000"}, 4940),
+        ({"SLURM_JOB_END_TIME": "1100"}, 1075),
+    ],
+)
+def test_a_program_stops_before_its_job_ends(said, leaves):
+    assert leave_time(said, 1000.0) == leaves
+
+
+def test_the_end_of_a_job_is_a_wish_to_stop(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 3600))
+    assert not StopSignals().requested
+    now = time.time()
+    stop = StopSignals()
+    monkeypatch.setattr(stop_signals.time, "time", lambda: now + 3570)
+    assert stop.requested
