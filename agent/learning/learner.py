@@ -140,13 +140,8 @@ class Learner:
 
     def record_with(self, record: recorded.Record | None) -> None:
         """Record the work of updates from packed batches by this function; None: compute each."""
-
-        def of_bytes(packed: Tensor, moment: Tensor) -> Computed:
-            progress = moment[1] if self.algorithm.is_pure() else self._progress
-            return self._loss_and_gradient(self._layout.unpack(packed), moment, progress)
-
-        self._compute_packed = Recorded(of_bytes, record)
-        self._move_weights = Recorded(self._step_of_optimiser, record)
+        self._compute_packed: Recorded[Computed] = Recorded(record)
+        self._move_weights: Recorded[None] = Recorded(record)
 
     def scale_lr(self, factor: float) -> None:
         """Multiply the learning rate of the schedule by a factor from now on, instead of by 1."""
@@ -182,7 +177,8 @@ class Learner:
             self._undo(computed.restores)
             raise
         set_rate(self.optimiser, lr)
-        self._move_weights(self._kind_of_move(), computed.gradient.norm, moment[2])
+        norm = computed.gradient.norm
+        self._move_weights(self._step_of_optimiser, self._kind_of_move(), norm, moment[2])
 
         self.errors = computed.loss.errors
         self.version += 1
@@ -197,11 +193,15 @@ class Learner:
         if isinstance(batch, Batch):
             return self._loss_and_gradient(batch, moment, progress)
         algorithm = self.algorithm
-        self._layout, self._progress = batch.layout, progress
+
+        def work(packed: Tensor, moment: Tensor) -> Computed:
+            known = moment[1] if algorithm.is_pure() else progress
+            return self._loss_and_gradient(batch.layout.unpack(packed), moment, known)
+
         kind = None  # what the recorded work depends on besides tensors
         if algorithm.is_pure() and not (self._observes and self.model.unsettled()):
             kind = (algorithm, algorithm.config, batch.layout, len(batch.packed))
-        computed = self._compute_packed(kind, batch.packed, moment)
+        computed = self._compute_packed(work, kind, batch.packed, moment)
         for parameter, gradient in zip(self._parameters, computed.gradients, strict=True):
             parameter.grad = gradient  # a recording writes to memory, and knows no parameters
         return computed

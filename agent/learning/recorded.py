@@ -41,39 +41,38 @@ class Recorded(Generic[Result]):
     be recorded is computed at each call. One thread.
     """
 
-    def __init__(self, work: Callable[..., Result], record: Record | None) -> None:
+    def __init__(self, record: Record | None) -> None:
         """Record nothing yet.
 
         Args:
-          work: a function of tensors.
           record: what records; None: nothing does, and each call computes.
         """
-        self._work = work
         self._record = record
         self.recording: Recording | None = None
         self._warm: Any = None  # the kind of the call before, if it may be recorded
         self._refused: Any = None  # a kind that cannot be recorded
 
-    def __call__(self, kind: Any, *inputs: Tensor) -> Result:
+    def __call__(self, work: Callable[..., Result], kind: Any, *inputs: Tensor) -> Result:
         """Return the result for these inputs; if it is replayed, valid until the next call.
 
         Args:
+          work: a function of tensors, always the same one.
           kind: calls of equal kinds are the same work on tensors of the same shapes; None: it
             depends on something else, and is computed.
           inputs: the arguments of the work.
         """
         if self._record is None or kind is None:
             self._warm = None
-            return self._work(*inputs)
+            return work(*inputs)
         if kind == self._warm and kind != self._refused and not self._is_recorded(kind):
-            self._try_to_record(kind, inputs)
+            self._try_to_record(work, kind, inputs)
         if self.recording is not None and self._is_recorded(kind):
             for read, new in zip(self.recording.reads, inputs, strict=True):
                 read.copy_(new)
             self.recording.replay()
             return self.recording.result
         self._warm = kind
-        return self._work(*inputs)
+        return work(*inputs)
 
     def forget(self) -> None:
         """Drop the recording: other tensors than then hold what was learned."""
@@ -82,11 +81,13 @@ class Recorded(Generic[Result]):
     def _is_recorded(self, kind: Any) -> bool:
         return self.recording is not None and self.recording.kind == kind
 
-    def _try_to_record(self, kind: Any, inputs: tuple[Tensor, ...]) -> None:
+    def _try_to_record(
+        self, work: Callable[..., Result], kind: Any, inputs: tuple[Tensor, ...]
+    ) -> None:
         assert self._record is not None
         reads = tuple(tensor.clone() for tensor in inputs)
         try:
-            replay, result = self._record(lambda: self._work(*reads))
+            replay, result = self._record(lambda: work(*reads))
         except RuntimeError as error:
             self._refused = kind
             log.warning(
