@@ -90,10 +90,12 @@ class PlayedPool:
 
 
 def played(step_ms: float) -> Callable[[Callable[[], Any]], tuple[Callable[[], None], Any]]:
-    """Return what "records" work for a device that then takes so long."""
+    """Return what "records" work for a device that then takes so long for each gradient."""
 
     def record(work: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-        return lambda: time.sleep(step_ms / 1e3), work()
+        result = work()
+        took_s = step_ms / 1e3 if result is not None else 0.0  # the optimiser's step has no result
+        return lambda: time.sleep(took_s), result
 
     return record
 
