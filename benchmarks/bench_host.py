@@ -100,6 +100,19 @@ def played(step_ms: float) -> Callable[[Callable[[], Any]], tuple[Callable[[], N
     return record
 
 
+def recycled(count: int = 16) -> Callable[[tuple[int, int]], torch.Tensor]:
+    """Return what gives memory again and again, as PyTorch does with what a GPU reads from."""
+    memory: list[torch.Tensor] = []
+
+    def take(shape: tuple[int, int]) -> torch.Tensor:
+        if len(memory) < count:
+            memory.append(torch.empty(shape, dtype=torch.uint8))
+        memory.append(memory.pop(0))
+        return memory[-1]
+
+    return take
+
+
 class Watch(threading.Thread):
     """Measures the process from SETTLED_S after the first update on, then stops the training."""
 
@@ -162,7 +175,8 @@ def measure(batch: int, environments: int, options: argparse.Namespace) -> dict[
             learner.record_with(played(options.step_ms))
             for group in learner.optimiser.param_groups:
                 group["lr"] = torch.tensor(group["lr"])  # as on a GPU, so that a step is recorded
-            trainer._experience._feed.packs = True
+            feed = trainer._experience._feed
+            feed.packs, feed.memory = True, recycled()  # type: ignore[method-assign]
             trainer._publish_each_s = PUBLISH_EACH_S
             watch = Watch(trainer, stop, options.seconds)
             watch.start()

@@ -173,9 +173,7 @@ class Feed:
           draws: B draws, grouped by buffer.
           update: the learner's update count now, from which ages are measured.
         """
-        packed = torch.empty(
-            (len(draws), self.layout.nbytes), dtype=torch.uint8, pin_memory=self._stream is not None
-        )
+        packed = self.memory((len(draws), self.layout.nbytes))
         rows, end = packed.numpy(), self.layout.record_nbytes
         for row, draw in zip(rows, draws, strict=True):
             row[:end] = draw.record
@@ -191,6 +189,10 @@ class Feed:
         if not self.packs:
             return self.layout.unpack(packed)
         return PackedBatch(self.layout, self._to_device(packed), torch.tensor(columns["item"]))
+
+    def memory(self, shape: tuple[int, int]) -> Tensor:
+        """Return uint8 memory, from which a GPU takes bytes at full speed; PyTorch reuses it."""
+        return torch.empty(shape, dtype=torch.uint8, pin_memory=self._stream is not None)
 
     def _to_device(self, packed: Tensor) -> Tensor:
         if self._stream is None:  # a GPU is played (benchmarks/bench_host.py)
