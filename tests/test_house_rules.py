@@ -25,8 +25,6 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-# --- code --------------------------------------------------------------------------------------
-
 IMPORT_EVERYTHING = """
 import importlib, multiprocessing, os, random, signal, sys, threading
 modules = sys.argv.pop().split(",")
@@ -104,9 +102,6 @@ def test_every_wait_has_a_timeout() -> None:
     assert without == set(WAITS_FOR_EVER)
 
 
-# --- what must not be named --------------------------------------------------------------------
-
-
 def test_no_package_index_is_named() -> None:
     # pip uses whatever the machine is set up with. (Joined here, or this file would name them.)
     hosts = [".".join(parts) for parts in (("pypi", "org"), ("python" + "hosted", "org"))]
@@ -114,9 +109,6 @@ def test_no_package_index_is_named() -> None:
     for path in all_files(".py", ".md", ".yaml", ".toml", ".txt", "Makefile", "Dockerfile", "run"):
         text = path.read_text(encoding="utf-8")
         assert not [host for host in hosts if host in text], name_of(path)
-
-
-# --- documents ---------------------------------------------------------------------------------
 
 
 def command_lines() -> list[tuple[Path, str]]:

@@ -93,9 +93,6 @@ def output_of(folder: SequenceFolder, index: int) -> str:
     return (folder.path / folder.runs[index].name / "output.log").read_text()
 
 
-# --- plans -------------------------------------------------------------------------------------
-
-
 def test_a_plan_expands_to_seeds_then_points_of_the_grid_then_runs() -> None:
     plan = parse_plan(
         {
@@ -177,9 +174,6 @@ def test_a_run_starts_from_that_of_its_seed_and_its_point_in_the_grid() -> None:
         **{"op_mode": "test", "test_all_checkpoints": True, "env": "A", "greedy": True},
         **{"load_model_url": {"run": "second lr=0.1"}, "seed": 2},
     }
-
-
-# --- running -----------------------------------------------------------------------------------
 
 
 @pytest.mark.process
@@ -300,9 +294,6 @@ def test_a_run_that_ignores_the_interrupt_is_killed_with_its_children(
         assert stat.read_text().split()[2] == "Z"
 
 
-# --- results -----------------------------------------------------------------------------------
-
-
 @pytest.mark.process
 def test_groups_are_compared_at_equal_steps_and_written_down(
     tmp_path: Path, fake_main: Path
@@ -329,9 +320,6 @@ def test_groups_are_compared_at_equal_steps_and_written_down(
     assert math.isclose(float(lines[0]["score"]), 9.0)
     assert math.isclose(float(lines[1]["final_mean_return_100"]), 0.02 * 1000 + 1)
     assert (folder.path / "comparison.png").read_bytes().startswith(b"\x89PNG")
-
-
-# --- the program -------------------------------------------------------------------------------
 
 
 @pytest.mark.process

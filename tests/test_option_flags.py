@@ -186,9 +186,6 @@ def test_short_runs_keep_their_learning_rate_and_long_ones_anneal_it_to_their_en
     assert resolve("--lr_scheduler_steps=77").schedule_steps == 77
 
 
-# --- what is typed wrongly, at length, or by somebody who means harm ----------------------------
-
-
 def test_a_list_that_is_given_twice_is_taken_from_the_last_one():
     once = [{"type": "queue", "capacity": 3, "sample_ratio": 1}]
     again = [{"type": "queue", "capacity": 7, "sample_ratio": 1}]

@@ -142,9 +142,6 @@ def test_a_resumed_run_goes_on_counting(tmp_path):
         note(mended, 3)
 
 
-# --- whole runs ------------------------------------------------------------------------------
-
-
 def spoil_batches(monkeypatch, is_bad):
     """Give the learner a NaN reward in the batches whose numbers `is_bad` is true of."""
     learn, numbers = Learner.step, iter(range(10**9))

@@ -81,42 +81,6 @@ def test_a_batch_has_every_field_of_every_draw_in_its_column():
     assert batch.is_online.tolist() == [True, False, True, False]
 
 
-@pytest.mark.parametrize("state_count", [0, 3])
-def test_a_batch_says_what_came_before_each_row(state_count):
-    spec = EnvSpec("x", (1, 4, 5), "uint8", 3, ("a", "b", "c"), 4)
-    schema = UnrollSchema(spec, 6, state_count=state_count)
-    draws = make_draws(schema, 4)
-    batch = Feed(schema, torch.device("cpu")).compose(draws, update=30)
-    assert batch.state.shape == (4, state_count)
-    for b, draw in enumerate(draws):
-        unroll = schema.unroll(draw.record)
-        actions = [unroll.last_action.item(), *unroll.action.tolist()]
-        assert batch.last_action[:, b].tolist() == actions
-        rewards = [unroll.last_reward.item(), *unroll.reward.tolist()]
-        assert batch.last_reward[:, b].tolist() == rewards
-        if state_count:
-            np.testing.assert_array_equal(batch.state[b].numpy(), unroll.state)
-    assert batch.last_action.dtype == torch.int64
-    assert batch.state.dtype == batch.last_reward.dtype == torch.float32
-    inputs = batch.inputs()
-    for name in ("obs", "first", "last_action", "last_reward", "task_id"):
-        assert getattr(inputs, name) is getattr(batch, name)
-
-
-def test_a_batch_does_not_change_the_replay():
-    spec = EnvSpec("x", (1, 4, 5), "uint8", 3, ("a", "b", "c"), 4)
-    schema = UnrollSchema(spec, 6)
-    first = np.zeros((4, 7), bool)
-    first[1, 3] = True
-    draws = make_draws(schema, 4, first)
-    before = [draw.record.copy() for draw in draws]
-    batch = Feed(schema, torch.device("cpu")).compose(draws, update=30)
-    assert (batch.obs[3, 1, :2] == 0).all()  # the reset cut the two older frames
-    batch.obs.fill_(0)
-    for draw, record in zip(draws, before, strict=True):
-        np.testing.assert_array_equal(draw.record, record)
-
-
 def test_a_batch_as_bytes_has_the_same_fields():
     schema = UnrollSchema(EnvSpec("x", (1, 4, 5), "uint8", 3, ("a", "b", "c"), 4), 6, state_count=3)
     draws, feed = make_draws(schema, 4), Feed(schema, torch.device("cpu"))

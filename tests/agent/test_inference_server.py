@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from ritornello.agent.acting import inference_server
-from ritornello.agent.acting.acting_model import ActingModel, FlatWeights
 from ritornello.agent.acting.actor import Action, Observation
 from ritornello.agent.acting.config import group_sizes
 from ritornello.agent.acting.inference_server import InferenceServer, RemoteActor
@@ -312,22 +311,6 @@ def test_the_recorded_version_is_that_of_row_0_and_logits_are_those_that_acted(m
     assert versions[-1] > 0
 
 
-def test_on_a_gpu_the_parameters_of_the_torso_are_cast_and_nothing_else():
-    """On the device without data, which takes the same way."""
-    blueprint = make_blueprint(**PONG)
-    model = make_model(blueprint.workers()[0].model_config, blueprint.env_spec)
-    before = {name: tensor.dtype for name, tensor in model.state_dict().items()}
-    ActingModel(
-        model, FlatWeights(model), make_board(blueprint),
-        device="meta", torso_dtype=torch.bfloat16,
-    )  # fmt: skip
-    parameters = {name for name, _ in model.torso_net.named_parameters()}
-    for name, tensor in model.state_dict().items():
-        cast = name.removeprefix("torso_net.") in parameters
-        assert tensor.dtype == (torch.bfloat16 if cast else before[name]), name
-        assert tensor.device.type == "meta"
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_on_a_gpu_the_server_acts_with_the_logits_of_the_same_weights(precision):
@@ -355,9 +338,6 @@ def test_a_server_that_does_not_answer_is_an_error_that_says_so(monkeypatch):
     actor.ask(Observation.at_start(np.zeros((2, 1, 4), np.float32)))
     with pytest.raises(TransportError, match="has not answered for 0.02 s.*--inference=worker"):
         actor.answer()
-
-
-# --- processes ---------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -52,9 +52,6 @@ def _workers(session: Session) -> list[psutil.Process]:
     ]
 
 
-# --- signals -----------------------------------------------------------------------------------
-
-
 @fault("signal-once", INTERRUPTED)
 def signal_once(session: Session, rng: random.Random) -> None:
     session.send(rng.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
@@ -81,9 +78,6 @@ def signal_twice(session: Session, rng: random.Random) -> None:
 def signal_at_start(session: Session, rng: random.Random) -> None:
     """Done before the first update: see `Scenario`."""
     session.send(rng.choice((signal.SIGINT, signal.SIGTERM)))
-
-
-# --- processes that die or stand still ---------------------------------------------------------
 
 
 @fault("kill-worker", INTERRUPTED)
@@ -122,8 +116,6 @@ def kill_all(session: Session, rng: random.Random) -> None:
             process.kill()
 
 
-# --- resources ---------------------------------------------------------------------------------
-
 PLANS = (
     '{"at": "file.*", "nth": %d, "do": "enospc"}',
     '{"at": "file.*", "nth": %d, "do": "enospc", "for_ever": true}',
@@ -151,9 +143,6 @@ def output_closed(session: Session, rng: random.Random) -> None:
     session.close_output()
     session.wait_updates(session.updates() + 20)
     session.send(signal.SIGTERM)
-
-
-# --- between two sessions ----------------------------------------------------------------------
 
 
 def _damaged(name: str, damage: Action) -> None:

@@ -73,9 +73,6 @@ def cleaned_up(*pids: int):
                 os.kill(pid, signal.SIGKILL)
 
 
-# --- families ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("head_is", ["alive", "dead"])
 def test_a_family_ends_with_children_in_other_sessions_also_after_its_head(head_is):
     family, stranger = Family(), Family()
@@ -199,8 +196,6 @@ def test_a_warden_that_cannot_be_started_is_done_without(monkeypatch, caplog):
     warden.close()
     assert caplog.text.count("cannot be started") == 1
 
-
-# --- programs ------------------------------------------------------------------------------------
 
 CHILD = """
 import os, time

@@ -251,7 +251,6 @@ def test_a_signal_that_an_environment_uses_ends_nothing(monkeypatch):
 @pytest.mark.parametrize(
     ("said", "leaves"),
     [
-        ({"SLURM_JOB_END_TIME": "1_500"}, math.inf),
         ({"SLURM_JOB_END_TIME": "soon"}, math.inf),
         ({"SLURM_JOB_END_TIME": "900"}, math.inf),  # of a job before this one
         ({}, math.inf),
@@ -265,8 +264,7 @@ def test_a_program_stops_before_its_job_ends(said, leaves):
 
 def test_the_end_of_a_job_is_a_wish_to_stop(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 3600))
-    assert not StopSignals().requested
-    now = time.time()
-    stop = StopSignals()
+    now, stop = time.time(), StopSignals()
+    assert not stop.requested
     monkeypatch.setattr(stop_signals.time, "time", lambda: now + 3570)
     assert stop.requested

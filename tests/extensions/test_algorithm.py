@@ -48,9 +48,6 @@ class SparseAlgorithm(Algorithm):
         return Loss(total, {"loss/total": total.detach()})
 
 
-# --- a whole run ---------------------------------------------------------------------------------
-
-
 def test_it_is_trained_saved_and_resumed_to_what_it_would_have_been(tmp_path):
     flags = {"algorithm": PPO, "algorithm_kwargs": '{"dropped": 0.25}', "save_model_period": 6}
     straight, halved = new_folder(tmp_path / "a"), new_folder(tmp_path / "b")
@@ -75,9 +72,6 @@ def test_an_update_that_cannot_be_made_moves_neither_the_state_nor_the_weights()
     learner.algorithm = Counts(PpoConfig(reward_transform="none"))
     learner.step(make_batch(seed=1), 0.0)
     fail_to_step(learner, with_bad_reward(make_batch()), match="reward")
-
-
-# --- a session that does not fit -----------------------------------------------------------------
 
 
 def checkpoint_of(blueprint, **changes):
@@ -105,9 +99,6 @@ def test_a_state_that_the_algorithm_has_not_written_is_refused(state):
     learner = blueprint.learner()
     with pytest.raises(StateError, match=r"state\['algorithm'\]"):
         learner.load_state_dict({**learner.state_dict(), "algorithm": state})
-
-
-# --- flags and configs ---------------------------------------------------------------------------
 
 
 def test_one_set_of_defaults():

@@ -40,9 +40,6 @@ def typed():
         now.update(kept)
 
 
-# --- training on images --------------------------------------------------------------------------
-
-
 def test_images_of_any_size_are_trained_on_saved_and_resumed(tmp_path):
     folder = new_folder(tmp_path)
     flags = {"env": LIGHT, "env_kwargs": SMALL, "frames_stacked": 2}
@@ -82,9 +79,6 @@ def test_images_and_vectors_have_families_of_their_own():
         1,
         "none",
     )
-
-
-# --- arguments -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -131,9 +125,6 @@ def test_the_arguments_of_another_environment_do_not_come_along():
     command = ["--op_mode=train", "--load_model_url=x"]
     assert parse(command, lambda url: stored).env_kwargs == SMALL
     assert parse([*command, "--env=CartPole-v1"], lambda url: stored).env_kwargs == ""
-
-
-# --- the checker ---------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

@@ -39,18 +39,12 @@ def test_a_run_takes_its_unrolls_from_a_pool_of_ones_own(tmp_path):
     assert read_records(folder.path)[-1].values["workers/alive"] == 1
 
 
-# --- metrics -------------------------------------------------------------------------------------
-
-
 def test_a_metric_of_ones_own_is_declared_beside_what_records_it():
     record = Tally(1, 5).record({"mine/ratio_mean": 1.5})
     assert record.values["mine/ratio_mean"] == 1.5
     with pytest.raises(UndeclaredMetricError, match="declared already"):
         declare("mine/ratio_mean", "", "Another one.")
     assert check_declared("mine/ratio_mean").healthy == "near 1"
-
-
-# --- sinks ---------------------------------------------------------------------------------------
 
 
 def test_a_sink_of_ones_own_gets_what_is_reported(tmp_path):
@@ -73,9 +67,6 @@ def test_a_sink_is_of_one_command_and_its_module_is_typed():
         parse(["--sink=nowhere"])
     with pytest.raises(ConfigError, match="sink is 'stranger:sends', from"):
         SINKS.find("stranger:sends")
-
-
-# --- analyses ------------------------------------------------------------------------------------
 
 
 def test_an_analysis_of_ones_own_is_a_module_with_main(tmp_path, capsys):

@@ -46,9 +46,6 @@ def in_each_batch(monkeypatch, change):
     monkeypatch.setattr(BatchLayout, "unpack", changed)
 
 
-# --- a corridor: who goes right is paid at its end, and nowhere else -----------------------------
-
-
 def complaints_about_the_corridor(trainer):
     probabilities, values = look(trainer, [np.eye(5)[:4]])
     found = complaints_about_those_who_walked(trainer)
@@ -110,9 +107,6 @@ def test_whoever_never_renews_the_target_does_not_learn_the_values(tmp_path):
     assert complaints_about_the_corridor(trainer)
 
 
-# --- a game without an end: being cut off is not the end of what is to come ----------------------
-
-
 def value_of_the_endless_game(trainer):
     return look(trainer, [np.ones((1, 2))])[1].item()
 
@@ -134,9 +128,6 @@ def test_whoever_takes_truncation_for_termination_finds_less(tmp_path, monkeypat
     in_each_batch(monkeypatch, mistake)
     trainer = train(tmp_path, "Infinite", steps=5_000)
     assert value_of_the_endless_game(trainer) < 0.8 * InfiniteEnv.true_value(GAMMA)
-
-
-# --- a choice that pays long after it was made: further away than an unroll reaches --------------
 
 
 def complaints_about_the_choice(trainer):
@@ -170,9 +161,6 @@ def test_whoever_sees_no_further_than_the_unroll_takes_what_is_paid_at_once(tmp_
     assert complaints_about_the_choice(trainer)
 
 
-# --- what was seen at the start is needed at the end ---------------------------------------------
-
-
 def complaints_about_the_memory(trainer):
     rows = np.stack([CueEnv.game(0), CueEnv.game(1)], axis=1)
     probabilities, values = look(trainer, rows)
@@ -200,9 +188,6 @@ def test_with_a_memory_what_was_seen_at_the_start_is_known_at_the_end(tmp_path, 
 def test_without_one_it_is_not(tmp_path):
     trainer = train(tmp_path, "Cue", kind="standard", steps=3_000)
     assert complaints_about_the_memory(trainer)
-
-
-# --- a bandit: the best policy under an entropy bonus is a softmax -------------------------------
 
 
 ENTROPY_COST = 0.4
@@ -240,9 +225,6 @@ def test_a_bonus_of_the_wrong_sign_leads_to_other_odds(tmp_path, monkeypatch):
     wrong = train(tmp_path, "Bandit", kind="standard", **{**BANDIT, "steps": 4_000})
     assert complaints_about_the_odds(wrong)
     assert look(wrong, np.ones((1, 1, 1)))[0].max() > 0.95, "certainty is what it was paid for"
-
-
-# --- two games in one run, of which one pays a thousand times as much ----------------------------
 
 
 def complaints_about_two_games(trainer):

@@ -46,9 +46,6 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-# --- energy --------------------------------------------------------------------------------------
-
-
 def test_packages_and_memory_are_added_up_and_nothing_is_counted_twice(
     machine: Machine,
 ) -> None:
@@ -127,9 +124,6 @@ def test_energy_per_step_is_over_the_steps_in_which_it_was_measured_and_over_ses
     assert EnergyBook().joules_per_million_steps is None
 
 
-# --- the GPU -------------------------------------------------------------------------------------
-
-
 class FalseNvml:
     """A library that knows one GPU; what is in `untold` this GPU does not tell."""
 
@@ -202,9 +196,6 @@ def test_what_a_gpu_does_not_tell_is_left_out_and_said_once() -> None:
     assert [unknown.read(), unknown.read()] == [({}, None), ({}, None)]
     (note,) = unknown.notes
     assert "its driver says Not Found" in note
-
-
-# --- all of it -----------------------------------------------------------------------------------
 
 
 class FalseProcesses:

@@ -104,8 +104,6 @@ def test_a_failure_while_a_journal_is_cut_leaves_all_of_it(tmp_path, monkeypatch
     assert [record.updates for record in read_records(tmp_path)] == [1, 2, 3, 4]
 
 
-# --- journals that somebody or something has changed ---------------------------------------------
-
 GOOD = at(2).to_json().encode()
 
 
@@ -155,9 +153,6 @@ def test_what_is_no_journal_is_moved_out_of_the_way_and_never_followed(tmp_path,
     write_run(run, [4])
     assert len(read_records(run)) == 1
     assert victim.read_text() == "precious\n"
-
-
-# --- TensorBoard ---------------------------------------------------------------------------------
 
 
 def shown_steps(folder):

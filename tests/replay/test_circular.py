@@ -111,9 +111,6 @@ class TestACircularBufferIsAListThatTurns(CircularMachine.TestCase):
     settings = settings(max_examples=150, stateful_step_count=20, deadline=None)
 
 
-# --- configs -------------------------------------------------------------------------------------
-
-
 def test_it_sets_the_pace_and_stays_one_for_all_games():
     assert Flags(replay_parameters=[circular(8)], batch_size=4).max_draws_per_unroll is None
     configs = parse_replay_parameters([circular(8)])

@@ -103,9 +103,6 @@ def test_a_run_goes_on_with_the_changed_share_draw_by_draw():
     assert [sample_seqs(untouched) for _ in range(8)] != after, "the wrong way, for contrast"
 
 
-# --- scoring ------------------------------------------------------------------------------------
-
-
 class Model:
     """Says that features are now those of `present`; remembers what it was asked."""
 
@@ -180,9 +177,6 @@ def test_elite_insertion_drops_what_the_model_sees_differently_now():
     insert(manager, 11)
     held = manager.state_dict(contents=True)["contents"]["buffers"][1]["ids"]
     assert sorted(held) == [1, 2, 3, 4, 5, 6, 7, 8, 10, 11]
-
-
-# --- figures, closing, checkpoints --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])

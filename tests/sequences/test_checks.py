@@ -116,8 +116,6 @@ def test_what_cannot_be_given_to_runs_is_refused_before_a_folder_is_made(
     assert not results.exists()
 
 
-# --- a sequence that gets more runs ------------------------------------------------------------
-
 BEGUN = {"name": "mine", "runs": [{"name": "a", "flags": {"lr": 0.01}}, {"name": "b"}]}
 
 

@@ -28,9 +28,6 @@ def needs(name):
     return pytest.mark.skipif(not is_installed(world), reason=reason)
 
 
-# --- without the packages ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("env_id", "name"),
     [
@@ -55,9 +52,6 @@ def test_a_package_that_cannot_be_imported_is_told_in_one_line(monkeypatch):
     monkeypatch.setattr(extra_worlds, "WORLDS", (broken,))
     with pytest.raises(ConfigError, match=r"package numpy raised ModuleNotFoundError.*imported"):
         find_gym_spec("Broken-v0")
-
-
-# --- views, of environments that look like theirs ------------------------------------------------
 
 
 class Symbols(gymnasium.Env):
@@ -162,9 +156,6 @@ def test_what_is_left_out_is_said_at_the_start_and_by_the_checker():
         assert any(line.startswith(said) for line in check("Mine-v0").lines)
     finally:
         del gymnasium.registry["Mine-v0"]
-
-
-# --- with the packages ---------------------------------------------------------------------------
 
 
 def play(env_id, kwargs="", steps=30):

@@ -67,8 +67,6 @@ def drawing(picture=BLACK, fps=10, shape=(4,), dtype=np.float32, high=1):
     return Drawing
 
 
-# --- films ---------------------------------------------------------------------------------------
-
 SIZE = (8, 6, 3)
 
 
@@ -132,9 +130,6 @@ def test_a_film_runs_as_fast_as_its_environment_says(said, rate):
         assert steps_per_s(config) == rate
 
 
-# --- hints about rendering -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("display", "chosen", "library", "expected"),
     [
@@ -156,9 +151,6 @@ def test_mujoco_draws_without_a_display_unless_told_how(
     monkeypatch.setattr(extra_worlds.ctypes.util, "find_library", lambda name: library)
     extra_worlds.draw_without_display()
     assert os.environ.get("MUJOCO_GL") == expected
-
-
-# --- images that are observations ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -200,9 +192,6 @@ def test_images_that_gymnasium_has_stacked_are_the_channels_of_one(shape):
     stacked.reset(seed=1)
     frames = np.moveaxis(stacked.step(0)[0], 1 + channel_axes(shape)[0], 1)
     np.testing.assert_array_equal(shown, frames.reshape(12, 12, 16))
-
-
-# --- spaces of another package, and numbers that float32 cannot tell apart -----------------------
 
 
 @pytest.mark.parametrize("part", ["observation_space", "action_space"])

@@ -25,9 +25,6 @@ def games(*env_ids, **options):
     return EnvConfig(",".join(env_ids), **options)
 
 
-# --- negotiation ---------------------------------------------------------------------------------
-
-
 def test_games_share_all_actions_that_one_of_them_uses_in_the_emulators_order():
     spec = make_env_spec(games(BREAKOUT, FREEWAY))
     assert spec.tasks == (BREAKOUT, FREEWAY)
@@ -56,9 +53,6 @@ def test_games_that_show_different_things_are_refused_with_the_difference():
         make_env_spec(games("CartPole-v1", PONG))
     with pytest.raises(ConfigError, match=r"expected the same ones"):  # 2 actions and 3
         make_env_spec(games("CartPole-v1", ONE))
-
-
-# --- the same actions in every game --------------------------------------------------------------
 
 
 def test_both_vectors_play_renumbered_actions_alike():
@@ -91,9 +85,6 @@ def test_a_game_goes_in_company_as_it_goes_alone(task, backend):
         assert_same(stacks, others, game)
     first.close()
     second.close()
-
-
-# --- several games in one vector -----------------------------------------------------------------
 
 
 def test_every_environment_plays_its_game_with_its_seed():
