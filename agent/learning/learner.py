@@ -178,7 +178,7 @@ class Learner:
             raise
         set_rate(self.optimiser, lr)
         norm = computed.gradient.norm
-        self._move_weights(self._step_of_optimiser, self._kind_of_move(), norm, moment[2])
+        self._move_weights(self._step_of_optimiser, self._kind_of_move(computed), norm, moment[2])
 
         self.errors = computed.loss.errors
         self.version += 1
@@ -257,9 +257,14 @@ class Learner:
         set_rate(self.optimiser, lr)
         self.optimiser.step()
 
-    def _kind_of_move(self) -> Any:
-        """Return the recording whose gradient is in the parameters, if a step can be recorded."""
-        return self._compute_packed.recording if rate_is_tensor(self.optimiser) else None
+    def _kind_of_move(self, computed: Computed) -> Any:
+        """Return the recording that `computed` is of, if the optimiser's step can be recorded.
+
+        A recorded step reads the gradient of that recording, and of no other.
+        """
+        recording = self._compute_packed.recording
+        is_replayed = recording is not None and computed is recording.result
+        return recording if is_replayed and rate_is_tensor(self.optimiser) else None
 
     def _layers_if_due(self) -> LayerGradients | None:
         is_due = self._gradients_due is not None and self._gradients_due()
