@@ -28,8 +28,9 @@ def test_a_flag_has_several_spellings(argv, expected):
     assert named_values(argv) == expected
 
 
-@pytest.mark.parametrize("given", ["--resume_or_start={run}", "--resume-or-start={run}"])
-def test_one_command_starts_a_run_and_then_goes_on_with_it(tmp_path, given):
+@pytest.mark.parametrize("given", ["--resume_or_start={run}", "--resume-or-start=~/results/a[1]"])
+def test_one_command_starts_a_run_and_then_goes_on_with_it(tmp_path, monkeypatch, given):
+    monkeypatch.setenv("HOME", str(tmp_path))  # shells leave the ~ of an option as it is
     run = tmp_path / "results" / "a[1]"
     argv = [given.format(run=run), "--seed=3"]
     start = {"op_mode": "train", "results_dir": str(run.parent), "run_name": "a[1]", "seed": "3"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import glob
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -133,7 +134,7 @@ def named_values(argv: Sequence[str]) -> dict[str, str]:
             values.update(op_mode=COMMANDS[name], load_model_url=value)
         elif name == RESUME_OR_START:
             commands.append(name)
-            values.update(_resumed_or_started(Path(value)))
+            values.update(_resumed_or_started(Path(os.path.expanduser(value))))
         else:
             values[name] = value
     if len(set(commands)) > 1:
