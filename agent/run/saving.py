@@ -7,6 +7,8 @@
 * Records and games up to update n are on the disk before the checkpoint of n is, so that every
   checkpoint has its history. If the files of the run do not answer, the weights are saved all the
   same, because they are worth more, and the log says that records may be missing before them.
+* Weights are saved first and contents of replay second, because whoever stops the run may kill it
+  meanwhile; agent/run/save_time.py knows how long that takes.
 * If the disk refuses a save, the log says so once, training goes on, and the next save tries again.
   The last save of a session has no next one, so its failure is a failure of the run.
 * `best.pt` holds the weights of the moment at which its score was the mean return over a full
@@ -19,7 +21,9 @@ import logging
 import time
 from collections.abc import Callable
 
+from ritornello.agent.run.memory import unrolls_when_full
 from ritornello.agent.run.run import Run
+from ritornello.agent.run.save_time import SaveTime
 from ritornello.agent.stored.checkpoint import CheckpointWriter
 from ritornello.core import faults
 from ritornello.core.errors import CheckpointError
@@ -46,6 +50,9 @@ class Saving:
         self._restored_updates = self._looked_at_updates = run.tally.updates
         self._start_steps = run.tally.agent_steps
         self._last: tuple[int, float] | None = None  # updates and time of the last checkpoint
+        self._complete = -1  # updates of the last one that has all that it should
+        self._is_ending = False
+        self._save_time: SaveTime | None = None  # of a run that saves replay after the weights
         self._refused = False  # whether the last save failed, so that it is said once
         self._unanswered = False  # whether the last flush came to no end, likewise
         self._best_looked_at = -BEST_INTERVAL_S
@@ -61,6 +68,16 @@ class Saving:
             start_steps=self._start_steps,
         )
         self._best_score = self._writer.best_score()
+        run, flags = self._run, self._run.flags
+        if flags.save_replay and not flags.reproducible:  # where both fit exactly or not at all
+            weights = run.learner.model.state_dict().values()
+            self._save_time = SaveTime(
+                run.folder.checkpoints,
+                run.stop,
+                weights_bytes=3 * sum(tensor.nbytes for tensor in weights),  # and two moments
+                unroll_bytes=run.blueprint.schema.nbytes,
+                unrolls=unrolls_when_full(run.blueprint),
+            )
 
     def take_over(self) -> None:
         """Save in the place of the learner that did so and is lost.
@@ -104,6 +121,7 @@ class Saving:
         nothing_new = self._tally.updates == self._restored_updates
         if learner_failed or nothing_new or not self._writes:
             return
+        self._is_ending = True
         self._save()
         self._save_best()
 
@@ -130,22 +148,39 @@ class Saving:
             self._refused = False
 
     def _save(self) -> bool:
-        if self._last is not None and self._last[0] == self._tally.updates:
+        tally, run = self._tally, self._run
+        if self._complete == tally.updates:
             return False  # an update is saved once
         faults.at("save.begin")
         self._bring_history_to_disk()
-        flags, experience = self._run.flags, self._run.experience
         path = self._writer.save(
-            self._run.state_dict(),
-            updates=self._tally.updates,
-            agent_steps=self._tally.agent_steps,
-            replay=(
-                experience.replay_contents() if flags.save_replay or flags.reproducible else None
-            ),
+            run.state_dict(),
+            updates=tally.updates,
+            agent_steps=tally.agent_steps,
+            replay=run.experience.replay_contents() if run.flags.reproducible else None,
+            replay_follows=self._save_time is not None,
         )
-        self._last = self._tally.updates, time.monotonic()
+        self._last = tally.updates, time.monotonic()
         log.debug("saved %s", path)
+        if self._save_time is not None:
+            run.stop.at_stake = self.last()
+            self._save_replay(self._save_time)
+        self._complete = tally.updates
         return True
+
+    def _save_replay(self, save_time: SaveTime) -> None:
+        experience, stop = self._run.experience, self._run.stop
+        nbytes = 1e6 * experience.replay.stats()["replay/memory_mb"]
+        if self._is_ending and not save_time.fits(nbytes):
+            log.warning(
+                "the weights of update %d are saved; replay (%.2f GB, %.0f s) is not, because the "
+                "job ends in %.0f s: a resume finds that of an earlier checkpoint",
+                self._tally.updates, nbytes / 1e9, save_time.of(nbytes), stop.left_s,
+            )  # fmt: skip
+            return
+        began = time.monotonic()
+        path = self._writer.save_replay(self._tally.updates, experience.replay_contents())
+        save_time.note(path, time.monotonic() - began)
 
     def _save_best(self) -> bool:
         score = self._present_score()

@@ -15,6 +15,9 @@ What holds of them:
   renamed: a crash at any byte, or a full disk, leaves the checkpoint before it.
 * An update is saved once: its files are never written to again, so none of them is paired with a
   file of another save.
+* Weights come first, contents of the buffers second, and older checkpoints go last: a process that
+  is killed meanwhile goes on from the newest weights with the contents of an earlier checkpoint.
+  Only of a reproducible run, which both have to fit exactly, contents come first.
 * Weights, optimiser and everything else that the learner made are finite numbers. The writer
   refuses others and changes nothing; the reader passes over such a file as over a damaged one.
 * A damaged file falls back to the one of the next lower update, with a warning that says which and
@@ -103,6 +106,7 @@ class CheckpointWriter:
         updates: int,
         agent_steps: int,
         replay: Mapping[str, Any] | None = None,
+        replay_follows: bool = False,
     ) -> Path:
         """Save a checkpoint, unless its update is there, and drop those beyond K.
 
@@ -110,7 +114,9 @@ class CheckpointWriter:
           state: nested dicts and lists of tensors, arrays and plain types; see `encode`.
           updates: optimiser steps done; names the file.
           agent_steps: agent steps done; names the milestone.
-          replay: contents of the buffers, kept in a file of their own; None to leave them out.
+          replay: contents of the buffers, kept in a file of their own and written before the state;
+            None to leave them out.
+          replay_follows: `save_replay` comes next, and drops what is beyond K.
 
         Returns:
           The path of the checkpoint.
@@ -122,23 +128,42 @@ class CheckpointWriter:
         path = self.folder / update_name(updates)
         try:
             if not path.exists():
-                self._write(path, state, replay)
+                self._write(path, state, replay, has_replay=replay_follows or replay is not None)
             if self.milestone_due(agent_steps):
                 give_second_name(path, self.folder / f"step_{agent_steps:012d}.pt")
                 self._milestones_done = agent_steps // self._milestone_steps
-            self._drop_old(updates)
+            if not replay_follows:
+                self._drop_old(updates)
         except OSError as error:
             raise CheckpointError(
                 f"{path} or a milestone is not saved: {error.strerror or error}"
             ) from error
         return path
 
+    def save_replay(self, updates: int, contents: Mapping[str, Any]) -> Path:
+        """Save the contents of the buffers to the checkpoint of an update, and drop those beyond K.
+
+        Raises:
+          CheckpointError: if the disk is full or refuses. The weights of the update, and all
+            earlier checkpoints with their contents, stay.
+        """
+        path = self.folder / replay_name(updates)
+        if not path.exists():
+            write_tree(path, encode(contents))
+        self._drop_old(updates)
+        return path
+
     def _write(
-        self, path: Path, state: Mapping[str, Any], replay: Mapping[str, Any] | None
+        self,
+        path: Path,
+        state: Mapping[str, Any],
+        replay: Mapping[str, Any] | None,
+        *,
+        has_replay: bool,
     ) -> None:
-        """Write the replay contents, and then the state: a checkpoint that exists is complete."""
+        """Write the replay contents, if they are given, and then the state."""
         contents = None if replay is None else encode(replay)
-        tree = encode({**state, "has_replay": replay is not None})
+        tree = encode({**state, "has_replay": has_replay})
         _refuse_not_finite(tree)
         replay_path = path.with_suffix(".replay")
         try:
@@ -234,6 +259,9 @@ class Checkpoint:
     def load_replay(self) -> dict[str, Any] | None:
         """Return the saved contents of the buffers, or None if there are none.
 
+        Those of the newest checkpoint before, if this one's are not there: whoever saved it was
+        ended between the weights and the contents.
+
         Raises:
           CheckpointError: if the file is damaged.
         """
@@ -241,8 +269,15 @@ class Checkpoint:
             return None
         replay_path = self.replay_path
         if not replay_path.exists():
-            logger.warning("%s is gone: the replay buffers start empty.", replay_path)
-            return None
+            found = numbered(self.path.parent, REPLAY_NAME)
+            earlier = max((n for n in found if n < self.updates), default=None)
+            logger.warning(
+                "%s is not there: the replay buffers start %s", replay_path,
+                "empty." if earlier is None else f"with the contents of update {earlier}.",
+            )  # fmt: skip
+            if earlier is None:
+                return None
+            replay_path = found[earlier]
         try:
             return read_tree(replay_path)
         except DamagedFile as error:

@@ -23,7 +23,7 @@ POINTS: Mapping[str, str] = {
     "file.link": "before a file gets a second name",
     "file.unlink": "before a file is removed",
     "save.begin": "before records are forced to the disk and a checkpoint is made",
-    "save.after_replay": "the contents of the buffers are on the disk, the checkpoint is not",
+    "save.after_replay": "the contents of the buffers are on the disk, if they come first",
     "save.after_pt": "the checkpoint is on the disk, older ones are not dropped yet",
     "replay.insert": "before an unroll goes into the buffers",
     "replay.sample": "a batch is taken from the buffers and its items are not chosen yet",

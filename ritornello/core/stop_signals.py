@@ -87,7 +87,9 @@ class StopSignals:
         self._previous: dict[int, Any] = {}
         self._over = threading.Event()  # these handlers are no longer in place
         self._listener: threading.Thread | None = None
-        self._leave_at = leave_time(os.environ, time.time())
+        self._began = time.time()
+        self._end_at = end_of_job(os.environ, self._began)
+        self._leave_at = leave_time(self._end_at, self._began)
         self._bell = -1  # the system writes a byte to this descriptor at each signal
 
     @property
@@ -99,6 +101,15 @@ class StopSignals:
     def requested(self) -> bool:
         """Whether the user, or whoever runs this program, wants it to stop, or its job ends."""
         return self.count > 0 or time.time() >= self._leave_at
+
+    @property
+    def left_s(self) -> float:
+        """Return the seconds until this program's job ends; inf if nobody says."""
+        return self._end_at - time.time()
+
+    def reserve(self, seconds: float) -> None:
+        """Ask the program to stop so much earlier than SAVING_S before the end of its job."""
+        self._leave_at = leave_time(self._end_at, self._began, SAVING_S + seconds)
 
     def install(self) -> None:
         """Answer signals from now on; `restore` puts the previous handlers back.
@@ -196,16 +207,26 @@ class StopSignals:
             self.answer = previous
 
 
-def leave_time(environment: Mapping[str, str], now: float) -> float:
-    """Return when a program has to stop for its job to end in time; inf if nobody says.
+def end_of_job(environment: Mapping[str, str], now: float) -> float:
+    """Return when the job of a program ends, in seconds since 1970; inf if nobody says.
 
     Args:
       environment: variables of the process.
-      now: seconds since 1970.
+      now: seconds since 1970. An end that is over is that of another job.
     """
     said = environment.get(END_OF_JOB, "")
-    left = int(said) - now if said.isdecimal() else 0.0
-    return now + left - min(SAVING_S, left / 4) if left > 0 else float("inf")
+    return float(said) if said.isdecimal() and int(said) > now else float("inf")
+
+
+def leave_time(end_at: float, now: float, saving_s: float = SAVING_S) -> float:
+    """Return when a program has to stop for its job to end in time; of a short job a quarter stays.
+
+    Args:
+      end_at: when the job ends, in seconds since 1970; inf if nobody says.
+      now: seconds since 1970.
+      saving_s: what saving may take.
+    """
+    return end_at - min(saving_s, (end_at - now) / 4)
 
 
 @contextlib.contextmanager

@@ -1,12 +1,20 @@
+import logging
+import time
+
 import pytest
 
 import ritornello.agent.run.saving
 import ritornello.agent.stored.checkpoint
 from ritornello.agent.learning.learner import Learner
+from ritornello.agent.run.save_time import SaveTime
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import CheckpointWriter, load
 from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core import faults
+from ritornello.core.stop_signals import StopSignals
 from tests.agent.runs import Noted, make_blueprint
+from tests.agent.states import replay_with, state_at
+from tests.faulty import Fault, InjectedFault, Plan
 
 
 def trainer_of(folder, checkpoint=None, sink=None, **flags):
@@ -105,3 +113,62 @@ def test_best_holds_the_weights_of_the_moment_that_earned_its_score(folder, monk
     best = load(folder.checkpoints / "best.pt")
     assert best.state["tally"]["updates"] == 12
     assert best.score == 30.0
+
+
+def test_whoever_is_ended_while_saving_goes_on_from_the_newest_weights_and_some_replay(tmp_path):
+    found, nth = [], 0
+    while not found or not found[-1].endswith("whole"):
+        nth += 1
+        folder, plan = tmp_path / str(nth), Plan([Fault(("file.*", "save.*"), "raise", nth=nth)])
+        writer = CheckpointWriter(folder, keep_last=1)
+        writer.save(state_at(1), updates=1, agent_steps=1, replay_follows=True)
+        writer.save_replay(1, replay_with(n=1))
+        writer = CheckpointWriter(folder, keep_last=1)
+        end = "whole"
+        try:
+            with faults.loaded(plan):
+                writer.save(state_at(2), updates=2, agent_steps=2, replay_follows=True)
+                writer.save_replay(2, replay_with(n=2))
+        except InjectedFault:
+            end = "cut"
+        CheckpointWriter(folder, keep_last=1)  # by the next session
+        checkpoint = load(folder)
+        found.append(f"{checkpoint.state['updates']} {checkpoint.load_replay()['n']} {end}")
+    assert list(dict.fromkeys(found)) == ["1 1 cut", "2 1 cut", "2 2 cut", "2 2 whole"]
+
+
+def test_replay_that_cannot_be_saved_in_time_is_left_out_and_that_is_said_before(
+    folder, monkeypatch, caplog
+):
+    """A gigabyte at 1 MB/s, at the end of a job of two hours; Slurm says when that is."""
+    began = int(time.time())
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(began + 7200))
+    monkeypatch.setattr("ritornello.agent.run.save_time._measured", lambda *_: 1e6)
+    stop = StopSignals()
+    with caplog.at_level(logging.INFO):
+        saving = SaveTime(
+            folder.checkpoints, stop, weights_bytes=2_000_000, unroll_bytes=1000, unrolls=10**6
+        )
+    assert "a stop saves the weights in 4.0 s, then replay in 1000.0 s (1.00 GB" in caplog.text
+    assert "kills 30 s after SIGTERM" in caplog.text
+    monkeypatch.setattr(time, "time", lambda: began + 7200 - 1570)
+    assert not stop.requested
+    assert saving.fits(1e9)
+    monkeypatch.setattr(time, "time", lambda: began + 7200 - 1550)
+    assert stop.requested
+    monkeypatch.setattr(time, "time", lambda: began + 7200 - 30)
+    assert saving.fits(10e6)
+    assert not saving.fits(20e6)
+
+
+@pytest.mark.parametrize("left_s", [30.0, 5.0])
+def test_weights_are_saved_before_replay_and_without_it_where_the_job_ends(
+    folder, monkeypatch, caplog, left_s
+):
+    monkeypatch.setattr(StopSignals, "left_s", left_s)
+    flags = {"reproducible": False, "save_replay": True, "save_model_period": 1000}
+    trainer_of(folder, **flags).run()
+    weights, *_ = folder.checkpoints.glob("update_*.pt")
+    assert weights.with_suffix(".replay").exists() is (left_s > 10)
+    assert ("is not, because the job ends in 5 s" in caplog.text) is (left_s < 10)
+    assert load(folder.path).state["has_replay"]

@@ -9,7 +9,13 @@ import time
 import pytest
 
 from ritornello.core import stop_signals
-from ritornello.core.stop_signals import Answer, StopSignals, handled_by, leave_time
+from ritornello.core.stop_signals import (
+    Answer,
+    StopSignals,
+    end_of_job,
+    handled_by,
+    leave_time,
+)
 from tests.deadlines import HANGS_S, wait_until
 from tests.house import ROOT
 
@@ -252,7 +258,7 @@ def test_a_signal_that_an_environment_uses_ends_nothing(monkeypatch):
     ("said", "leaves"), [("soon", math.inf), ("900", math.inf), ("5000", 4940), ("1100", 1075)]
 )
 def test_a_program_stops_before_its_job_ends(said, leaves):
-    assert leave_time({"SLURM_JOB_END_TIME": said}, 1000.0) == leaves
+    assert leave_time(end_of_job({"SLURM_JOB_END_TIME": said}, 1000.0), 1000.0) == leaves
 
 
 def test_the_end_of_a_job_is_a_wish_to_stop(monkeypatch):
