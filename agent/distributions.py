@@ -36,6 +36,24 @@ HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 # Of a log-ratio of two densities, which unlike that of two probabilities has no bound in practice:
 # beyond it the ratio would overflow where it is squared.
 MAX_LOG_RATIO = 20.0
+# Logit of a choice that is not allowed. It is finite, so that p log p is 0 rather than NaN where
+# p = 0, and far below any other, so that its probability is exactly 0 in float32.
+FORBIDDEN = -1e9
+
+
+def masked(params: Tensor, action_mask: Tensor | None) -> Tensor:
+    """Return parameters whose choices that are not allowed have probability 0, and no gradient.
+
+    Log-probabilities, entropies and divergences of them are those of the policy over what is
+    allowed, and draws and modes are allowed ones (Huang and Ontanon 2020,
+    https://arxiv.org/abs/2006.14171, section 3.2).
+
+    Args:
+      params: [..., P] float32.
+      action_mask: [..., P] bool, False at the logit of each choice that is not allowed; at least
+        one of each choice is. None: all are allowed.
+    """
+    return params if action_mask is None else params.masked_fill(~action_mask, FORBIDDEN)
 
 
 # The formulas of one of A actions, of log-probabilities: [..., A] -> [...].
@@ -72,9 +90,12 @@ class Policy(ABC):
 
     params: Tensor  # [..., P]; of choices log-probabilities in place of logits
 
-    @property
-    def highest_entropy(self) -> float | None:
-        """The highest entropy that there is, in nats; None: there is no highest."""
+    def highest_entropy(self, action_mask: Tensor | None) -> Tensor | float | None:
+        """Return the highest entropy that there is, in nats; None: there is no highest.
+
+        Args:
+          action_mask: [..., P] bool, as for `masked`; there is one result for each row of it.
+        """
         return None
 
     @abstractmethod
@@ -146,10 +167,11 @@ class CategoricalPolicy(Policy):
         """Take log-probabilities [..., A] whose exponentials sum to 1."""
         self.params = log_probs
 
-    @property
-    def highest_entropy(self) -> float:
-        """That of equal odds."""
-        return math.log(self.params.shape[-1])
+    def highest_entropy(self, action_mask: Tensor | None) -> Tensor | float:
+        """Return that of equal odds."""
+        if action_mask is None:
+            return math.log(self.params.shape[-1])
+        return action_mask.sum(-1).log()
 
     def log_prob(self, action: Tensor) -> Tensor:
         """Return log pi(a), [...], of actions [...] int64."""
@@ -263,10 +285,14 @@ class JointPolicy(Policy):
         self._parts = tuple(parts)
         self.params = torch.cat([policy.params for policy in policies], -1)
 
-    @property
-    def highest_entropy(self) -> float | None:
-        """The sum over the parts, if all have one."""
-        highest = [policy.highest_entropy for policy in self.policies]
+    def highest_entropy(self, action_mask: Tensor | None) -> Tensor | float | None:
+        """Return the sum over the parts, if all have one."""
+        masks: Sequence[Tensor | None] = [None] * len(self.policies)
+        if action_mask is not None:
+            widths = [each.params.shape[-1] for each in self.policies]
+            masks = action_mask.split_with_sizes(widths, -1)
+        pairs = zip(self.policies, masks, strict=True)
+        highest = [each.highest_entropy(own) for each, own in pairs]
         known = [value for value in highest if value is not None]
         return sum(known) if len(known) == len(highest) else None
 

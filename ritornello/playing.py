@@ -125,6 +125,7 @@ class Agent:
         reward: Any = None,
         first: Any = None,
         last_action: Any = None,
+        action_mask: Any = None,
     ) -> Any:
         """Return the action for an observation, an int; or [E] int64 for E of them.
 
@@ -133,7 +134,13 @@ class Agent:
 
         Args: those of `decide`.
         """
-        return self.decide(observation, reward=reward, first=first, last_action=last_action).action
+        return self.decide(
+            observation,
+            reward=reward,
+            first=first,
+            last_action=last_action,
+            action_mask=action_mask,
+        ).action
 
     def decide(
         self,
@@ -142,6 +149,7 @@ class Agent:
         reward: Any = None,
         first: Any = None,
         last_action: Any = None,
+        action_mask: Any = None,
     ) -> Decision:
         """Decide, and say more than the action.
 
@@ -152,6 +160,8 @@ class Agent:
             at it (--use_last_reward) need it, and not at the start of a game.
           first: bool or [E] bool, whether it is the first one of a game; None: only after `reset`.
           last_action: what was done instead of the action that it chose last, as `act` returns it.
+          action_mask: [P] or [E, P] bool, what is allowed: `info["action_mask"]` of `make_env`.
+            Only agents whose games have masks (`spec.has_action_mask`) take one, and need it.
 
         Raises:
           ShapeError: if the observation has another shape or dtype than the agent's games show, or
@@ -175,6 +185,7 @@ class Agent:
                 "this agent looks at the last reward (--use_last_reward), and none was given: "
                 "call act(observation, reward=...)."
             )
+        mask = self._mask(action_mask, count)
         if last_action is not None:
             past = past._replace(last_action=_actions(last_action, count, actions))
         rewards = _rewards(reward, count)
@@ -188,6 +199,7 @@ class Agent:
             past.last_action,
             rewards,
             np.full(count, self._task, np.int64),
+            mask,
         )
         decided, state = self._actor.decide(shown_now, past.state)
         self._past = _Past(stacks, state, decided.action.copy())
@@ -237,6 +249,21 @@ class Agent:
         if dtype.kind == "f" and frames.dtype.kind not in "fiub":
             raise self._refused(array)
         return frames.astype(dtype, copy=False), is_single
+
+    def _mask(self, given: Any, count: int) -> np.ndarray | None:
+        """Return `[count, P]` bool of a mask for all or of one for each; None without masks."""
+        actions, has = self.spec.actions, self.spec.has_action_mask
+        if given is None and not has:
+            return None
+        array = np.asarray(given)
+        shapes = ((actions.param_count,), (count, actions.param_count))
+        if not has or array.shape not in shapes or array.dtype != np.bool_:
+            expected = f"bool of shape {shapes[0]} or {shapes[1]}" if has else "None: no masks here"
+            raise ShapeError(
+                f"action_mask is {shown(given)}, expected {expected}, as info['action_mask'] of "
+                "environments of agent.make_env() is."
+            )
+        return np.array(np.broadcast_to(array, shapes[1]))
 
     def _refused(self, array: np.ndarray) -> ShapeError:
         return ShapeError(

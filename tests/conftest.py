@@ -38,7 +38,9 @@ def pytest_xdist_auto_num_workers() -> int:
 def _typed_environments(monkeypatch: pytest.MonkeyPatch) -> None:
     """The environments of the tests may be imported in each test, as if they had been typed."""
     monkeypatch.setattr(
-        trusted_modules, "_trusted", {"tests.fakes", "tests.troubled", "tests.worlds"}
+        trusted_modules,
+        "_trusted",
+        {"tests.fakes", "tests.locked", "tests.troubled", "tests.worlds"},
     )
 
 

@@ -35,6 +35,7 @@ from ritornello.core.errors import PlatformError
 from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown
 from ritornello.wrappers import start_line
+from ritornello.wrappers.action_masks import nearest_allowed
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.env_kwargs import kwargs_text
@@ -177,18 +178,26 @@ class _Play:
         self._env, self._findings = env, findings
         self._is_inside = True
         self.largest = 0.0  # of the numbers that were seen
+        self.allowed: list[float] = []  # the share of what was allowed, at each step with a mask
 
     def reset(self, seed: int) -> np.ndarray:
         """Begin a game; return its first frame."""
         with self._findings.stopping("reset"):
-            observation, _ = reset_result(self._env.env.reset(seed=seed, options=None))
+            observation, info = reset_result(self._env.env.reset(seed=seed, options=None))
+            self._env.masks.of_reset(info)
             return self._frame("reset", observation)
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool]:
         """Do one action; return (frame, reward, terminated, truncated)."""
+        plain, mask = self._env, self._env.masks.now
+        if mask is not None:
+            self.allowed.append(float(mask.mean()))
+            action = nearest_allowed(action, mask, plain.env_spec.actions)
+            action = action.item() if plain.actions.is_single_choice else action
         with self._findings.stopping("step", f" for action {shown(action)}"):
-            result: Any = self._env.env.step(self._env.actions.decode(action))
-            observation, reward, terminated, truncated, _ = step_result(result)
+            result: Any = plain.env.step(plain.actions.decode(action))
+            observation, reward, terminated, truncated, info = step_result(result)
+            plain.masks.of_step(info, terminated or truncated)
             return self._frame("step", observation), reward, terminated, truncated
 
     def actions(self) -> Iterator[Any]:
@@ -249,6 +258,9 @@ def _check_steps(play: _Play, findings: Findings) -> tuple[int, int]:
             play.reset(SEED + len(ends))
     ended = f"{len(ends)} games came to their end" if ends else "no game ended"
     findings.ok("step", f"{played:,} steps of random actions; {ended}")
+    if play.allowed:
+        share = np.mean(play.allowed)
+        findings.ok("action_mask", f"says what is allowed, {share:.0%} of it in the mean")
     if play.largest > LARGE_NUMBER:
         findings.note(
             "observation",

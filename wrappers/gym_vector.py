@@ -24,6 +24,7 @@ from ritornello.core.plain_data import shown_text
 from ritornello.core.rng import child_seed
 from ritornello.core.saved_state import item, items, within
 from ritornello.core.spec import EnvSpec
+from ritornello.wrappers.action_masks import KEY
 from ritornello.wrappers.env_ids import is_atari
 from ritornello.wrappers.images import picture_of
 from ritornello.wrappers.user_code import RAISED, describe
@@ -98,6 +99,8 @@ class GymVector(EnvVector):
         self._games = [_Game() for _ in seeds]
         shape = (self.num_envs, spec.frames_stacked, *spec.frame_shape)
         self._stacks = np.zeros(shape, spec.frame_dtype)
+        if spec.has_action_mask:
+            self.action_mask = np.ones((self.num_envs, spec.actions.param_count), np.bool_)
 
     def reset(self) -> np.ndarray:
         """Start every environment with its first episode; return stacks `[E, S, *frame_shape]`."""
@@ -121,7 +124,7 @@ class GymVector(EnvVector):
             reward[index], terminated[index], end = self._advance(index, action)
             if end is not None:
                 episodes.append(end)
-        return StepResult(self._stacks, reward, terminated, first, episodes)
+        return StepResult(self._stacks, reward, terminated, first, episodes, self.action_mask)
 
     def close(self) -> None:
         """Close the environments."""
@@ -190,7 +193,8 @@ class GymVector(EnvVector):
         self._games[index] = _Game(episode)
         seed = episode_seed(self._seeds[index], episode)
         try:
-            frame, _ = self._envs[index].reset(seed=seed)
+            frame, info = self._envs[index].reset(seed=seed)
+            self._note_mask(index, info)
         except RAISED as error:
             raise self._fault(index, error) from error
         self._stacks[index] = 0
@@ -204,6 +208,7 @@ class GymVector(EnvVector):
         game.length_steps += 1
         try:
             frame, reward, terminated, truncated, info = self._envs[index].step(action)
+            self._note_mask(index, info)
         except RAISED as error:
             raise self._fault(index, error) from error
         self._stacks[index, :-1] = self._stacks[index, 1:]
@@ -218,6 +223,15 @@ class GymVector(EnvVector):
             end = EpisodeEnd(index, game.return_raw, game.length_steps, int(frames))
         lost = self._is_atari and info.get("life_lost", False)
         return float(reward), bool(terminated or lost), end
+
+    def _note_mask(self, index: int, info: Mapping[str, Any]) -> None:
+        if self.action_mask is None:
+            return
+        if KEY not in info:
+            raise EnvironmentFault(
+                f"says nothing of {KEY}, expected a mask as after the first reset of another one."
+            )
+        self.action_mask[index] = info[KEY]
 
     def _fault(self, index: int, error: BaseException) -> EnvironmentFault:
         """Return the error that says in which environment, game and step something was wrong."""

@@ -16,6 +16,7 @@ from gymnasium.spaces import Box
 from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.plain_data import shown, shown_text
 from ritornello.core.spec import EnvSpec
+from ritornello.wrappers.action_masks import ActionMasks, mask_taken_out
 from ritornello.wrappers.gym_actions import ActionCode
 from ritornello.wrappers.gym_observations import MAX_FLOAT32, ObservationCode
 
@@ -35,6 +36,7 @@ class PlainEnv(gymnasium.Wrapper):
         Raises:
           ConfigError: if its spaces are not supported.
         """
+        env = mask_taken_out(env)
         super().__init__(env)
         try:
             self.shown, self.actions = observation_code(env), ActionCode(env.action_space)
@@ -50,6 +52,7 @@ class PlainEnv(gymnasium.Wrapper):
                 "to come there."
             ) from error
         actions = self.actions
+        self.masks = ActionMasks(env, env.action_space, actions.actions)
         self.env_spec = EnvSpec(
             env_id=env_id,
             frame_shape=self.shown.shape,
@@ -67,13 +70,13 @@ class PlainEnv(gymnasium.Wrapper):
         self.observation_space = Box(low, high, self.shown.shape, kind)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        """Start a game; return (frame, info).
+        """Start a game; return (frame, info), with `info["action_mask"]` if it has masks.
 
         Raises:
           EnvironmentFault: if the environment returns something else.
         """
         observation, info = reset_result(self.env.reset(seed=seed, options=options))
-        return self.shown(observation), info
+        return self.shown(observation), self.masks.of_reset(info)
 
     def step(self, action: Any) -> Any:
         """Do one action, a row of numbers or one integer; return (frame, reward, ...).
@@ -83,7 +86,9 @@ class PlainEnv(gymnasium.Wrapper):
         """
         result: Any = self.env.step(self._decode(action))
         observation, reward, terminated, truncated, info = step_result(result)
-        return self._encode(observation), reward, terminated, truncated, info
+        frame = self._encode(observation)
+        info = self.masks.of_step(info, terminated or truncated)
+        return frame, reward, terminated, truncated, info
 
 
 def observation_code(env: gymnasium.Env) -> ObservationCode:

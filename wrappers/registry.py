@@ -146,9 +146,9 @@ def gym_spec(env_id: str, kwargs: str = "") -> EnvSpec:
 
     with _made_for_once(EnvConfig(env_id, kwargs=kwargs)) as env:
         assert isinstance(env, PlainEnv)
-        _try_out(env)
+        has_mask = _try_out(env)
         _left_out[env_id, kwargs] = left_out_of(env)
-        return env.env_spec
+        return replace(env.env_spec, has_action_mask=has_mask)
 
 
 def parts_left_out(config: EnvConfig) -> tuple[str, ...]:
@@ -243,17 +243,26 @@ def _made_for_once(config: EnvConfig, render_mode: str | None = None) -> Iterato
             env.close()
 
 
-def _try_out(env: PlainEnv) -> None:
-    """Do one step, and raise ConfigError if the environment does not keep to what it announces."""
+def _try_out(env: PlainEnv) -> bool:
+    """Do one step; return whether the environment says which actions are allowed.
+
+    Raises:
+      ConfigError: if it does not keep to what it announces.
+    """
+    from ritornello.wrappers.action_masks import nearest_allowed
     from ritornello.wrappers.gym_vector import GymVector
 
     actions = env.env_spec.actions
     try:
         vector = GymVector(env.env_spec, lambda: env, [0])
         vector.reset()
-        vector.step(np.zeros((1, *actions.shape), actions.dtype))
+        action, mask = np.zeros(actions.shape, actions.dtype), env.masks.now
+        if mask is not None:
+            action = nearest_allowed(action, mask, actions)
+        vector.step(action[None])
     except EnvironmentFault as fault:
         raise ConfigError(str(fault)) from fault
+    return mask is not None
 
 
 def make_env_vector(

@@ -21,7 +21,10 @@ def describe(config: EnvConfig, *, restorable: bool = False) -> str:
         shows = f", {shown_parts(spec)}" if spec.shows_images else ""
         hidden = dict.fromkeys(name for game in games for name in parts_left_out(game))
         without = f", without its {', '.join(hidden)}" if hidden else ""
-        return f"{title}: as Gymnasium has it{shows}{without}, Atari rules do not apply; {end}"
+        masks = ", which says what is allowed (action mask)" if spec.has_action_mask else ""
+        return (
+            f"{title}: as Gymnasium has it{shows}{without}{masks}, Atari rules do not apply; {end}"
+        )
     return f"{title}: {', '.join(rule for rule in _atari_rules(config) if rule)}; {end}"
 
 

@@ -23,7 +23,7 @@ from ritornello.wrappers.vector import EnvVector, StepResult, check_actions
 # What the games of one run must have in common.
 COMMON_FIELDS = (
     *("frame_shape", "frame_dtype", "frames_stacked", "action_repeat"),
-    *("action_parts", "observation_parts"),
+    *("action_parts", "observation_parts", "has_action_mask"),
 )
 
 
@@ -84,6 +84,7 @@ class TaskVector(EnvVector):
         """Start every environment and return the first stacks `[E, S, *frame_shape]`."""
         for part, rows in zip(self._parts, self._rows, strict=True):
             self._stacks[rows] = part.reset()
+        self._join_masks()
         return self._stacks
 
     def step(self, actions: np.ndarray) -> StepResult:
@@ -100,7 +101,12 @@ class TaskVector(EnvVector):
             terminated[rows] = result.terminated
             first[rows] = result.first
             episodes += [replace(end, env_id=end.env_id + rows.start) for end in result.episodes]
-        return StepResult(self._stacks, reward, terminated, first, episodes)
+        self._join_masks()
+        return StepResult(self._stacks, reward, terminated, first, episodes, self.action_mask)
+
+    def _join_masks(self) -> None:
+        if self.spec.has_action_mask:
+            self.action_mask = np.concatenate([part.action_mask for part in self._parts])
 
     def close(self) -> None:
         """Free the emulators of every part."""
@@ -124,4 +130,5 @@ class TaskVector(EnvVector):
         for number, (part, rows, part_state) in enumerate(parts):
             with within("parts", number):
                 self._stacks[rows] = part.load_state_dict(part_state)
+        self._join_masks()
         return self._stacks

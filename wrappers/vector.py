@@ -35,6 +35,7 @@ class StepResult:
     terminated: np.ndarray  # [E] bool, game over by the rules, or a lost life if episodic_life
     first: np.ndarray  # [E] bool, this step was a reset: action ignored, reward 0, first stack
     episodes: list[EpisodeEnd]  # whole games (all lives) that ended at this step, raw
+    action_mask: np.ndarray | None = None  # `EnvVector.action_mask` after this step
 
 
 class EnvVector:
@@ -42,6 +43,9 @@ class EnvVector:
 
     spec: EnvSpec
     num_envs: int
+    # [E, P] bool, what each environment allows on what it shows now (core/unroll.py); all of it
+    # where its game is over. None: they allow everything at all times.
+    action_mask: np.ndarray | None = None
 
     def reset(self) -> np.ndarray:
         """Start every environment and return the first stacks `[E, S, *frame_shape]`.

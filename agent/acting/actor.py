@@ -37,6 +37,7 @@ class Observation(NamedTuple):
     last_action: np.ndarray  # [E, *action_shape], the action before; means nothing where `first`
     last_reward: np.ndarray  # [E] float32, the raw reward before it; likewise
     task_id: np.ndarray  # [E] int64, which game each environment plays
+    action_mask: np.ndarray | None = None  # [E, P] bool, what is allowed; None: everything
 
     @classmethod
     def at_start(
@@ -44,6 +45,7 @@ class Observation(NamedTuple):
         stacks: np.ndarray,
         task_id: np.ndarray | None = None,
         actions: ActionSpec = ONE_CHOICE,
+        action_mask: np.ndarray | None = None,
     ) -> Observation:
         """Return what environments show that have just been reset.
 
@@ -51,6 +53,7 @@ class Observation(NamedTuple):
           stacks: [E, S, *frame_shape], from `EnvVector.reset`.
           task_id: [E] int64; None: all play game 0.
           actions: what an action is.
+          action_mask: [E, P] bool, of `EnvVector.action_mask`.
         """
         count = len(stacks)
         return cls(
@@ -59,11 +62,14 @@ class Observation(NamedTuple):
             np.zeros((count, *actions.shape), actions.dtype),
             np.zeros(count, np.float32),
             np.zeros(count, np.int64) if task_id is None else task_id,
+            action_mask,
         )
 
     def after(self, action: np.ndarray, result: StepResult) -> Observation:
         """Return what they show after a step in which `action` gave `result`."""
-        return Observation(result.stacks, result.first, action, result.reward, self.task_id)
+        return Observation(
+            result.stacks, result.first, action, result.reward, self.task_id, result.action_mask
+        )
 
 
 @dataclass(frozen=True)
@@ -158,7 +164,8 @@ class Actor:
         inputs = self._inputs(observation)
         features = self._model.torso(inputs.obs, inputs.task_id)
         hidden, after = self._model.hidden(features[None], inputs.as_row(), state)
-        return ActingPass(inputs, features, self._model.heads(hidden[0], inputs.task_id), after)
+        heads = self._model.heads(hidden[0], inputs.task_id, inputs.action_mask)
+        return ActingPass(inputs, features, heads, after)
 
     def _inputs(self, observation: Observation) -> Inputs:
         """Return what the model may look at; on the device if it does."""
@@ -167,7 +174,11 @@ class Actor:
         obs = torch.from_numpy(observation.stacks).view(envs, depth * channels, *frame)
         obs = obs.to(self._device, non_blocking=True)
         device = "cpu" if self._is_plain else self._device
-        return Inputs(obs, *(torch.from_numpy(array).to(device) for array in observation[1:]))
+        inputs = Inputs(obs, *(torch.from_numpy(array).to(device) for array in observation[1:5]))
+        if observation.action_mask is None:
+            return inputs
+        mask = torch.from_numpy(observation.action_mask).to(self._device)
+        return inputs._replace(action_mask=mask)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the random stream and, of a recurrent model, the memory (copies)."""

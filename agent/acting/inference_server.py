@@ -193,7 +193,7 @@ class InferenceServer:
         """Return the questions of some letters as one; the stacks lie in pinned memory."""
         stacks = self._staging.numpy()[: sum(len(letter["stacks"]) for letter in letters)]
         np.concatenate([letter["stacks"] for letter in letters], out=stacks)
-        rest = QUESTION[1:]
+        rest = [name for name in QUESTION[1:] if name in letters[0]]  # mostly there is no mask
         return Observation(
             stacks, *(np.concatenate([letter[name] for letter in letters]) for name in rest)
         )

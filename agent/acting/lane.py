@@ -66,6 +66,7 @@ class Lane:
             last_action=last_action,
             last_reward=array(state, "last_reward", np.float32, count),
             task_id=self.group.task_id,
+            action_mask=env.action_mask,
         )
         with within("actor"):
             cast("LocalActor", self.group.actor).load_state_dict(item(state, "actor", dict))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,9 +21,11 @@ from ritornello.agent.learning.recorded import cuda_graph
 from ritornello.agent.models.base import Inputs
 from ritornello.core.spec import EnvSpec
 
+NOT_LOOKED_AT = ("first", "last_action", "last_reward", "task_id")  # by a plain model
+
 
 class _Recording(NamedTuple):
-    reads: tuple[Tensor, ...]  # observation and memory, [size, ...] on the GPU
+    reads: tuple[Any, ...]  # observation and memory, [size, ...] on the GPU
     replay: Callable[[], None]
     writes: tuple[Tensor, Tensor, Tensor]  # see `_work`
 
@@ -45,12 +47,14 @@ class RecordedActor(Actor):
 
     @torch.inference_mode()
     def _record(self, spec: EnvSpec, size: int) -> _Recording:
+        everything = np.ones((size, spec.actions.param_count), np.bool_)
         start = Observation.at_start(
             np.zeros((size, spec.frames_stacked, *spec.frame_shape), spec.frame_dtype),
             actions=spec.actions,
+            action_mask=everything if spec.has_action_mask else None,
         )
-        arrays = (torch.from_numpy(array).to(self._device) for array in start)
-        reads = (*arrays, self._model.initial_state(size))
+        arrays = [None if a is None else torch.from_numpy(a).to(self._device) for a in start]
+        reads: Any = (*arrays, self._model.initial_state(size))
         self._work(*reads)  # libraries prepare themselves
         replay, writes = cuda_graph(lambda: self._work(*reads), self._generator)
         return _Recording(reads, replay, writes)
@@ -62,13 +66,14 @@ class RecordedActor(Actor):
         action: Tensor,
         reward: Tensor,
         game: Tensor,
+        action_mask: Tensor | None,
         state: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return parameters, value and action side by side as float32, features, and the memory."""
-        inputs = Inputs(stacks.flatten(1, 2), first, action, reward, game)
+        inputs = Inputs(stacks.flatten(1, 2), first, action, reward, game, action_mask)
         features = self._model.torso(inputs.obs, inputs.task_id)
         hidden, after = self._model.hidden(features[None], inputs.as_row(), state)
-        heads = self._model.heads(hidden[0], inputs.task_id)
+        heads = self._model.heads(hidden[0], inputs.task_id, action_mask)
         chosen = self.choose(heads.params).reshape(len(stacks), -1).float()
         answer = torch.cat([heads.params, heads.value.unsqueeze(1), chosen], 1)
         return answer, features.to(torch.float16), after
@@ -79,10 +84,11 @@ class RecordedActor(Actor):
         count = len(observation.stacks)
         size = next(size for size in self._recordings if size >= count)
         reads, replay, (answers, features, after) = self._recordings[size]
-        looked_at = observation[:1] if self._is_plain else observation
-        for read, array in zip(reads, looked_at, strict=False):
-            read[:count].copy_(torch.from_numpy(array), non_blocking=True)
-        reads[-1][:count].copy_(state)
+        *inputs, memory = reads
+        for name, read in zip(Observation._fields, inputs, strict=True):
+            if read is not None and not (self._is_plain and name in NOT_LOOKED_AT):
+                read[:count].copy_(torch.from_numpy(getattr(observation, name)), non_blocking=True)
+        memory[:count].copy_(state)
         replay()
         self._answers[:count].copy_(answers[:count], non_blocking=True)
         self._done.record()

@@ -58,7 +58,9 @@ class Rollout:
         for group in groups:
             beat(Phase.BUILDING)
             rows = slice(start, start + group.env.num_envs)
-            now = Observation.at_start(group.env.reset(), group.task_id, schema.env_spec.actions)
+            now = Observation.at_start(
+                group.env.reset(), group.task_id, schema.env_spec.actions, group.env.action_mask
+            )
             group.actor.ask(now)
             self._lanes.append(Lane(group, rows, now))
             start = rows.stop
@@ -98,6 +100,8 @@ class Rollout:
         # The stack of row 0 as the environment shows it: its older frames are already cut there.
         unroll.frames[:, : self._schema.env_spec.frames_stacked] = lane.now.stacks
         unroll.first[:, 0] = lane.now.first
+        if unroll.action_mask is not None:
+            unroll.action_mask[:, 0] = lane.now.action_mask
         return unroll
 
     def _step(self, lane: Lane, unroll: Unroll, t: int) -> list[EpisodeEnd]:
@@ -127,6 +131,8 @@ class Rollout:
         unroll.reward[:, t] = result.reward
         unroll.terminated[:, t] = result.terminated
         unroll.first[:, t + 1] = result.first
+        if unroll.action_mask is not None:
+            unroll.action_mask[:, t + 1] = result.action_mask
         unroll.frames[:, t + self._schema.env_spec.frames_stacked] = result.stacks[:, -1]
         offset, tasks = lane.rows.start, lane.now.task_id
         return [

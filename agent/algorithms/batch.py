@@ -47,6 +47,7 @@ class Batch:
     source: Tensor  # [B] int64, index of the buffer it was drawn from
     is_online: Tensor  # [B] bool, new: from a queue, or its first turn of several
     weight: Tensor  # [B] float32, importance weight of the loss; 1 unless drawn by priority
+    action_mask: Tensor | None = None  # [T+1, B, P] bool, what is allowed on x_t; None: everything
 
     def __post_init__(self) -> None:
         """Raise ShapeError, naming the field, unless all fields agree on T and B."""
@@ -64,7 +65,14 @@ class Batch:
             rows_by_name[name] = (steps, size)
         for name in OF_COLUMNS:
             rows_by_name[name] = (size,)
-        trailing = {"obs", "behaviour_params", "state"}  # fields with axes after [time, B] or [B]
+        if self.action_mask is not None:
+            rows_by_name["action_mask"] = (steps + 1, size)
+        trailing = {
+            "obs",
+            "behaviour_params",
+            "state",
+            "action_mask",
+        }  # fields with axes after [time, B] or [B]
         for name, expected in rows_by_name.items():
             shape = tuple(getattr(self, name).shape)
             if shape[: len(expected)] != expected or (
@@ -91,12 +99,16 @@ class Batch:
         """[T, B] bool: the action of this step was ignored because the environment was reset."""
         return self.first[1:]
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the fields by name, without a mask that there is not."""
+        return {name: tensor for name, tensor in vars(self).items() if tensor is not None}
+
     def of_columns(self, columns: Sequence[int]) -> Batch:
         """Return a batch of some of the unrolls, a copy."""
         index = torch.tensor(list(columns), device=self.action.device)
         parts = {
             name: tensor.index_select(0 if name in OF_COLUMNS else 1, index)
-            for name, tensor in vars(self).items()
+            for name, tensor in self.tensors().items()
         }
         return Batch(**parts)
 
@@ -106,7 +118,9 @@ class Batch:
 
     def inputs(self) -> Inputs:
         """Return all that a model may look at, `[T+1, B, ...]`; nothing is copied."""
-        return Inputs(self.obs, self.first, self.last_action, self.last_reward, self.task_id)
+        return Inputs(
+            self.obs, self.first, self.last_action, self.last_reward, self.task_id, self.action_mask
+        )
 
 
 # --- the rows that count -----------------------------------------------------------------------
@@ -169,7 +183,7 @@ def forward(model: ActorCritic, batch: Batch, keep_gradient: Tensor | None = Non
     """
     features = model.torso(batch.obs, batch.task_id)  # [T+1, B, F], its one pass
     hidden, _ = model.hidden(features, batch.inputs(), batch.state, keep_gradient)
-    heads = model.heads(hidden, batch.task_id)
+    heads = model.heads(hidden, batch.task_id, batch.action_mask)
     pi = model.distribution.policy(heads.params[:-1])
     mu = model.distribution.policy(batch.behaviour_params)
     log_pi_action, log_mu_action = pi.log_prob(batch.action), mu.log_prob(batch.action)

@@ -55,10 +55,13 @@ def policy_health(
     # Effective sample size as a share of the steps: (mean rho)^2 / mean rho^2, 1 on-policy.
     mean_square = metrics["vtrace/ess"].clamp(min=1e-12)
     metrics["vtrace/ess"] = metrics["vtrace/rho_mean"].square() / mean_square
-    if seen.pi.highest_entropy is not None:
+    mask = None if batch.action_mask is None else batch.action_mask[:-1]
+    highest = seen.pi.highest_entropy(mask)
+    if isinstance(highest, Tensor):
+        highest = ((highest * valid).sum() / steps.sum().clamp(min=1)).clamp(min=1e-6)
+    if highest is not None:
         # With one action there is no entropy to speak of; log 2 keeps its share finite.
-        highest = seen.pi.highest_entropy or math.log(2)
-        metrics["policy/entropy_fraction"] = metrics["policy/entropy"] / highest
+        metrics["policy/entropy_fraction"] = metrics["policy/entropy"] / (highest or math.log(2))
     metrics["vtrace/reset_fraction"] = batch.reset_row.float().mean()
     if buffers:
         metrics |= _buffer_health(batch, buffers, steps, sum_of)

@@ -138,7 +138,7 @@ class BadUpdates:
 
 def _packed(error: NonFiniteUpdate, batch: Batch, update: int) -> bytes:
     """Return the file: tensors on the CPU and plain types."""
-    nbytes = sum(tensor.nbytes for tensor in vars(batch).values())
+    nbytes = sum(tensor.nbytes for tensor in batch.tensors().values())
     count = max(1, min(batch.size, MAX_FILE_BYTES * batch.size // max(nbytes, 1)))
     bad = error.culprit.columns
     columns = sorted([*bad, *(c for c in range(batch.size) if c not in bad)][:count])
@@ -151,7 +151,7 @@ def _packed(error: NonFiniteUpdate, batch: Batch, update: int) -> bytes:
             "message": str(error),
             "bad_unrolls": list(bad),
             "unrolls": columns,
-            "batch": {name: tensor.cpu() for name, tensor in vars(part).items()},
+            "batch": {name: tensor.cpu() for name, tensor in part.tensors().items()},
         },
         data,
     )

@@ -126,6 +126,7 @@ class BatchLayout:
             source=of_columns("source"),
             is_online=of_columns("is_online"),
             weight=of_columns("weight"),
+            action_mask=of_rows("action_mask") if self.spec.has_action_mask else None,
         )
 
     def _observations(self, frames: Tensor, first: Tensor) -> Tensor:

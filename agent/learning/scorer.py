@@ -115,7 +115,11 @@ class Scorer:
             ),
         )
         hidden, _ = model.hidden(features, inputs, state)
-        return features, model.heads(hidden, inputs.task_id).params
+        mask = None
+        if schema.env_spec.has_action_mask:
+            allowed = np.stack([schema.view(record, "action_mask") for record in records], 1)
+            mask = torch.from_numpy(allowed[rows]).to(self._device)
+        return features, model.heads(hidden, inputs.task_id, mask).params
 
     def _observations(self, records: Sequence[Record], rows: np.ndarray) -> torch.Tensor:
         """Return the stacked observations [n*R, S*C, ...] of the chosen rows only."""

@@ -24,7 +24,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from ritornello.agent.distributions import distribution_of
+from ritornello.agent.distributions import distribution_of, masked
 from ritornello.agent.models.parallel import Parallel
 from ritornello.agent.models.parts import PartsTorso
 from ritornello.agent.models.pixels import PixelStatistics, in_deviations
@@ -47,25 +47,29 @@ class Inputs(NamedTuple):
     last_action: Tensor  # [..., *action_shape], a_{t-1}; ignored where `first`
     last_reward: Tensor  # [...] float32, r_{t-1}, raw; ignored where `first`
     task_id: Tensor | None  # int64, broadcasts against the leading dims from the right; None: 0
+    action_mask: Tensor | None = None  # [..., P] bool, what is allowed (`distributions.masked`)
 
     def as_row(self) -> Inputs:
         """Return inputs of E environments, `[E]`, as one row of E columns, `[1, E]`."""
-        obs, first, action, reward, task_id = self
-        return Inputs(obs[None], first[None], action[None], reward[None], task_id)
+        obs, first, action, reward, task_id, mask = self
+        mask = None if mask is None else mask[None]
+        return Inputs(obs[None], first[None], action[None], reward[None], task_id, mask)
 
     def of_columns(self, columns: slice) -> Inputs:
         """Return the inputs of some columns of `[T, B]`."""
-        obs, first, action, reward, task_id = self
+        obs, first, action, reward, task_id, mask = self
         task_id = None if task_id is None else task_id[..., columns]
-        return Inputs(
-            obs[:, columns], first[:, columns], action[:, columns], reward[:, columns], task_id
-        )
+        mask = None if mask is None else mask[:, columns]
+        obs, first, action, reward = (x[:, columns] for x in (obs, first, action, reward))
+        return Inputs(obs, first, action, reward, task_id, mask)
 
 
 class Heads(NamedTuple):
     """Policy and values of states; leading dims are those of the hidden units."""
 
-    params: Tensor  # [..., P] float32, parameters of pi(.|x): logits, if one action is chosen
+    # [..., P] float32, parameters of pi(.|x): logits, if one action is chosen. Those of choices
+    # that are not allowed are FORBIDDEN.
+    params: Tensor
     value: Tensor  # [...] float32, V(x) in reward units
     value_normalised: Tensor  # [...] float32, V(x) in the units of the value loss
 
@@ -310,15 +314,19 @@ class ActorCritic(nn.Module):
 
         return self._parallel_core(features, compute), after
 
-    def heads(self, hidden: Tensor, task_id: Tensor | None = None) -> Heads:
+    def heads(
+        self, hidden: Tensor, task_id: Tensor | None = None, action_mask: Tensor | None = None
+    ) -> Heads:
         """Read policy and value off hidden units.
 
         Args:
           hidden: [..., H] float32 hidden units.
           task_id: int64, broadcast against the leading dims; None means task 0.
+          action_mask: [..., P] bool, what is allowed; None: everything.
         """
         values = self.value_head(hidden, task_id)
-        return Heads(self.policy_head(hidden), values.value, values.value_normalised)
+        params = masked(self.policy_head(hidden), action_mask)
+        return Heads(params, values.value, values.value_normalised)
 
     def forward(self, inputs: Inputs, state: Tensor) -> tuple[Heads, Tensor]:
         """Take one step of acting.
@@ -332,7 +340,7 @@ class ActorCritic(nn.Module):
         """
         features = self.torso(inputs.obs, inputs.task_id)
         hidden, state = self.hidden(features[None], inputs.as_row(), state)
-        return self.heads(hidden[0], inputs.task_id), state
+        return self.heads(hidden[0], inputs.task_id, inputs.action_mask), state
 
     def attention_maps(self, inputs: Inputs, state: Tensor) -> Tensor:
         """Return where each attention head looks when it acts on these inputs.

@@ -8,6 +8,7 @@ agent/testing/whole_games.py, analysis/playing.py.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -106,7 +107,7 @@ class Player:
         self._keep_inputs = keep_inputs
         self._state = model.initial_state(env.num_envs)
         self.observation = Observation.at_start(
-            env.reset(), np.array(tasks, np.int64), env.spec.actions
+            env.reset(), np.array(tasks, np.int64), env.spec.actions, env.action_mask
         )
 
     @torch.inference_mode()
@@ -118,7 +119,7 @@ class Player:
         """
         shown = self.observation
         if self._keep_inputs:
-            shown = Observation(*(array.copy() for array in shown))
+            shown = copy.deepcopy(shown)
         passed = self._actor.forward(shown, self._state)
         if action is None:
             action = self._actor.choose(passed.heads.params).numpy()

@@ -161,6 +161,9 @@ class EnvSpec:
     # float32 first. (): a frame is one array.
     observation_parts: tuple[ObservationPart, ...] = ()
 
+    # Whether it says at each step which choices are allowed (wrappers/action_masks.py).
+    has_action_mask: bool = False
+
     @cached_property
     def actions(self) -> ActionSpec:
         """What an action is."""
@@ -217,7 +220,7 @@ class EnvSpec:
     def to_dict(self) -> dict[str, Any]:
         """Return plain types only, for JSON and checkpoints."""
         data = asdict(self)
-        for name in ("action_parts", "observation_parts"):
+        for name in ("action_parts", "observation_parts", "has_action_mask"):
             if not data[name]:
                 del data[name]  # as in the files of programs that knew nothing else
         return data
@@ -246,6 +249,7 @@ class EnvSpec:
                 )
                 for part in items(data, "observation_parts", dict, default=())
             ),
+            has_action_mask=item(data, "has_action_mask", bool, default=False),
         )
         dtypes = {spec.frame_dtype, *(part.dtype for part in spec.observation_parts)}
         expect(dtypes <= {"uint8", "float32"}, "frames of uint8 or float32", "frame_dtype")

@@ -10,6 +10,7 @@ The rows have this meaning (T steps, S stacked frames):
 
     row      0        1        ...      T-1       T
     x_t      x_0      x_1               x_{T-1}   x_T     x_T is row 0 of the next unroll
+    mask     m_0      m_1               m_{T-1}   m_T     what is allowed on x_t, if anything is not
     action   a_0      a_1               a_{T-1}           chosen on x_t
     reward   r_0      r_1               r_{T-1}           received after a_t, raw
 
@@ -51,12 +52,16 @@ Record = NDArray[np.uint8]
 class Unroll:
     """Named views of one record, or of a block of records with leading axes `[...]`.
 
-    The views share memory with the record; nothing is copied. `features` is None if no buffer needs
-    it, and `state` is None if the model has no memory.
+    The views share memory with the record; nothing is copied. `action_mask` is None if the
+    environment allows all actions at all times, `features` if no buffer needs them, and `state` if
+    the model has no memory.
     """
 
     frames: np.ndarray  # [..., T+S, *frame_shape] uint8 or float32
     first: np.ndarray  # [..., T+1] bool, x_t is the first observation after a reset
+    # [..., T+1, P] bool, the parameters of mu(.|x_t) that count; None: all, at each step. False is
+    # the logit of a choice that the environment does not allow on x_t.
+    action_mask: np.ndarray | None
     action: np.ndarray  # [..., T, *action_shape] int64 or float32 (core/spec.py)
     reward: np.ndarray  # [..., T] float32, raw
     terminated: np.ndarray  # [..., T] bool; ended by the task (or a lost life), not by time
@@ -112,6 +117,8 @@ class UnrollSchema:
             ("behaviour_params", (steps, actions.param_count), "float32"),
             ("behaviour_value", (steps,), "float32"),
         ]
+        if env_spec.has_action_mask:
+            table.append(("action_mask", (steps + 1, actions.param_count), "bool"))
         if feature_count:
             table.append(("features", (steps, feature_count), "float16"))
         table += [
@@ -148,7 +155,8 @@ class UnrollSchema:
     def unroll(self, records: Record) -> Unroll:
         """Return named views of one record `[nbytes]` or of a block `[..., nbytes]`."""
         views = {name: self.view(records, name) for name in self.fields}
-        absent = {name: None for name in ("features", "state") if name not in views}
+        optional = ("action_mask", "features", "state")
+        absent = {name: None for name in optional if name not in views}
         return Unroll(**views, **absent)  # type: ignore[arg-type]
 
     def check(self, unroll: Unroll) -> None:

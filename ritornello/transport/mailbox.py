@@ -102,7 +102,7 @@ class Turn(IntEnum):
 # weights that acted), and, if there are any, features [n, F] float16 and state [n, state_count]
 # float32 (memory before it acted).
 Letter = dict[str, np.ndarray]
-QUESTION = ("stacks", "first", "last_action", "last_reward", "task_id")
+QUESTION = ("stacks", "first", "last_action", "last_reward", "task_id", "action_mask")
 
 
 class Mailbox(InSharedMemory):
@@ -153,22 +153,25 @@ class Mailbox(InSharedMemory):
 
     # Moves of the worker.
 
-    def post(self, group: int, *question: np.ndarray) -> None:
+    def post(self, group: int, *question: np.ndarray | None) -> None:
         """Ask for the actions of a group: copy what it shows, and WORKER -> SERVER.
 
         Args:
           group: index into `group_sizes`; n environments.
-          question: arrays in the order of QUESTION; the caller may reuse them at once.
+          question: arrays in the order of QUESTION; the caller may reuse them at once. None in
+            the place of a mask: everything is allowed.
         """
         letter = self._letters[group]
-        for name, given in zip(QUESTION, question, strict=True):
-            if given.shape != letter[name].shape:
+        asked = {n: given for n, given in zip(QUESTION, question, strict=True) if given is not None}
+        for name, given in asked.items():
+            if name not in letter or given.shape != letter[name].shape:
+                expected = letter[name].shape if name in letter else None
                 raise ShapeError(
-                    f"{name} has shape {given.shape}, expected {letter[name].shape}: group {group} "
+                    f"{name} has shape {given.shape}, expected {expected}: group {group} "
                     "of this mailbox was made for other environments."
                 )
         self._expect(group, Turn.WORKER)
-        for name, given in zip(QUESTION, question, strict=True):
+        for name, given in asked.items():
             letter[name][...] = given
         self._give(group, Turn.SERVER)
         self._doorbell.ring()
@@ -245,6 +248,8 @@ def _layout(
         ("value", (count,), "float32"),
         ("version", (1,), "int64"),
     ]
+    if spec.has_action_mask:
+        table.append(("action_mask", (count, actions.param_count), "bool"))
     if feature_count:
         table.append(("features", (count, feature_count), "float16"))
     if state_count:

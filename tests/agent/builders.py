@@ -6,7 +6,7 @@ from functools import cache
 import torch
 
 from ritornello.agent.algorithms.batch import Batch
-from ritornello.agent.distributions import distribution_of
+from ritornello.agent.distributions import distribution_of, masked
 from ritornello.agent.learning.feed import BatchLayout, Feed, PackedBatch
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec, EnvSpec
@@ -21,7 +21,7 @@ ANY_ACTIONS = {
 }
 
 
-def make_spec(obs_shape=(6,), actions=3, stacked=1):
+def make_spec(obs_shape=(6,), actions=3, stacked=1, masked=False):
     """A spec of so many actions, or of an `ActionSpec`."""
     is_choice = isinstance(actions, int)
     frame_shape = (obs_shape[0] // stacked, *obs_shape[1:])
@@ -35,6 +35,7 @@ def make_spec(obs_shape=(6,), actions=3, stacked=1):
         ),
         action_repeat=1,
         action_parts=() if is_choice else actions.parts,
+        has_action_mask=masked,
     )
 
 
@@ -93,7 +94,28 @@ def make_batch(spec=None, *, steps=5, size=4, tasks=1, seed=0, state_count=0, **
         is_online=torch.arange(size) < (size + 1) // 2,
         weight=torch.ones(size),
     )
+    if spec.has_action_mask:
+        batch = _with_masks(batch, spec.actions, draw)
     return replace(batch, **overrides)
+
+
+def _with_masks(batch, actions, draw):
+    """The batch in which some of each choice is allowed, and what was done is allowed."""
+    shape = (batch.steps + 1, batch.size)
+    parts = []
+    for part in actions.parts:
+        allowed = torch.rand(*shape, part.param_count, generator=draw) < 0.3
+        if part.kind == CHOICE:  # and at least one
+            one = torch.randint(part.count, shape, generator=draw)
+            allowed |= torch.nn.functional.one_hot(one, part.count).bool()
+        parts.append(allowed | (part.kind == NUMBERS))
+    mask = torch.cat(parts, -1)
+    behaviour = masked(batch.behaviour_params, mask[:-1])
+    action = distribution_of(actions).sample(behaviour, draw)
+    last_action = torch.cat([action[-1:], action])
+    return replace(
+        batch, action_mask=mask, behaviour_params=behaviour, action=action, last_action=last_action
+    )
 
 
 @cache
@@ -113,6 +135,8 @@ def packed(batch, spec=None):
         getattr(unroll, name)[...] = getattr(batch, name).transpose(0, 1)
     unroll.last_action[...], unroll.last_reward[...] = batch.last_action[0], batch.last_reward[0]
     unroll.task_id[...], unroll.version[...] = batch.task_id, batch.version
+    if unroll.action_mask is not None:
+        unroll.action_mask[...] = batch.action_mask.transpose(0, 1)
     if unroll.state is not None:
         unroll.state[...] = batch.state
     for name, field in layout.of_draw.items():
@@ -129,7 +153,7 @@ def batch_of(schema, records):
 def heads_of(model, batch):
     """What the model says of each row of a batch, started from the stored state."""
     hidden, _ = model.hidden(model.torso(batch.obs), batch.inputs(), batch.state)
-    return model.heads(hidden, batch.task_id)
+    return model.heads(hidden, batch.task_id, batch.action_mask)
 
 
 def sharpened(model, factor=100.0):

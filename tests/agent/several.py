@@ -143,7 +143,7 @@ def joined(batches):
     return Batch(
         **{
             name: torch.cat([getattr(b, name) for b in batches], 0 if name in OF_COLUMNS else 1)
-            for name in vars(batches[0])
+            for name in batches[0].tensors()
         }
     )
 

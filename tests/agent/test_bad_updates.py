@@ -46,7 +46,7 @@ def test_the_batch_is_kept_so_that_it_can_be_learned_from_again(tmp_path, caplog
     (path,) = bad.folder.iterdir()
     assert path == tmp_path / "bad_updates" / "update_000000041.pt"
     kept = torch.load(path, weights_only=True)
-    assert same(kept["batch"] | {"reward": 0}, vars(batch) | {"reward": 0})
+    assert same(kept["batch"] | {"reward": 0}, batch.tensors() | {"reward": 0})
     assert kept["batch"]["reward"].isnan().nonzero().tolist() == [[0, 1]]
     assert (kept["update"], kept["culprit"], kept["bad_unrolls"]) == (41, "reward", [1])
     assert kept["unrolls"] == [0, 1, 2, 3]
@@ -92,7 +92,7 @@ def test_a_handful_of_files_is_kept_and_a_session_makes_no_more(tmp_path):
 
 def test_of_a_large_batch_the_bad_unrolls_are_kept_and_as_many_others_as_fit(tmp_path, monkeypatch):
     batch = make_batch(size=8)
-    column = sum(tensor.nbytes for tensor in vars(batch).values()) // 8
+    column = sum(tensor.nbytes for tensor in batch.tensors().values()) // 8
     for room, columns, expected in ((3.5, (6, 2), [0, 2, 6]), (0.1, (6, 2), [6]), (2, (), [0, 1])):
         limit = int(room * column)
         monkeypatch.setattr(ritornello.agent.learning.bad_updates, "MAX_FILE_BYTES", limit)
@@ -101,7 +101,7 @@ def test_of_a_large_batch_the_bad_unrolls_are_kept_and_as_many_others_as_fit(tmp
         path = bad.folder / "update_000000003.pt"
         kept = torch.load(path, weights_only=True)
         assert kept["unrolls"] == expected
-        for name, tensor in vars(batch.of_columns(expected)).items():
+        for name, tensor in batch.of_columns(expected).tensors().items():
             assert torch.equal(kept["batch"][name], tensor), name
         # Not the bytes of all of them, of which these are a view.
         assert path.stat().st_size < column * len(expected) + 20_000

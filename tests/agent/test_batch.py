@@ -4,12 +4,14 @@ import pytest
 import torch
 
 from ritornello.core.errors import ShapeError
-from tests.agent.builders import make_batch
+from tests.agent.builders import make_batch, make_spec
+
+MASKED = make_spec(masked=True)
 
 
-@pytest.mark.parametrize("name", [f.name for f in fields(make_batch())])
+@pytest.mark.parametrize("name", [f.name for f in fields(make_batch(MASKED))])
 def test_a_batch_refuses_a_field_of_another_shape_by_name(name):
-    batch = make_batch()
+    batch = make_batch(MASKED)
     wrong = torch.cat([getattr(batch, name)] * 2)
     # action is what T and B are read from, so there it is the others that do not fit.
     with pytest.raises(ShapeError, match="obs" if name == "action" else f"^{name} "):

@@ -89,7 +89,7 @@ def test_a_batch_as_bytes_has_the_same_fields():
     packed = feed.compose(draws, update=30)
     assert isinstance(packed, PackedBatch)
     assert packed.item.tolist() == expected.item.tolist() == [0, 1, 2, 3]
-    for name, tensor in vars(packed.unpacked()).items():
+    for name, tensor in packed.unpacked().tensors().items():
         torch.testing.assert_close(getattr(expected, name), tensor, rtol=0, atol=0)
         assert tensor.dtype == getattr(expected, name).dtype
 
@@ -102,10 +102,13 @@ def test_a_batch_as_bytes_has_the_same_fields():
         ActionSpec((ActionPart(NUMBERS, 1),)),
     ],
 )
-def test_actions_of_every_kind_keep_their_shape_as_bytes(actions):
-    spec = make_spec(actions=actions)
+@pytest.mark.parametrize("masked", [False, True])
+def test_actions_of_every_kind_and_their_masks_keep_their_shape_as_bytes(actions, masked):
+    spec = make_spec(actions=actions, masked=masked)
     batch = make_batch(spec, state_count=2)
-    for name, tensor in vars(packed(batch, spec).unpacked()).items():
+    unpacked = packed(batch, spec).unpacked().tensors()
+    assert unpacked.keys() == batch.tensors().keys()
+    for name, tensor in unpacked.items():
         torch.testing.assert_close(getattr(batch, name), tensor, rtol=0, atol=0)
 
 
@@ -117,7 +120,7 @@ def test_on_a_gpu_a_batch_is_that_of_the_cpu():
     draws = make_draws(schema, 4, first)
     here = Feed(schema, torch.device("cpu")).compose(draws, update=30)
     there = Feed(schema, torch.device("cuda")).compose(draws, update=30).unpacked()
-    for name, tensor in vars(here).items():
+    for name, tensor in here.tensors().items():
         assert getattr(there, name).device.type == "cuda"
         torch.testing.assert_close(getattr(there, name).cpu(), tensor, rtol=0, atol=0)
 

@@ -247,7 +247,7 @@ def test_on_a_gpu_an_update_is_that_of_the_cpu(precision):
     here = make_learner(make_small_model(), precision=precision)
     there = make_learner(make_small_model().to("cuda"), precision=precision)
     there.model.load_state_dict(here.model.state_dict())
-    on_gpu = replace(batch, **{name: t.to("cuda") for name, t in vars(batch).items()})
+    on_gpu = replace(batch, **{name: t.to("cuda") for name, t in batch.tensors().items()})
     expected, got = here.step(batch, 0.0), there.step(on_gpu, 0.0)
     tolerance = 1e-4 if precision == "fp32" else 0.05
     for name in ("loss/total", "loss/policy", "loss/value", "grad/norm_before_clip"):

@@ -40,7 +40,7 @@ def in_each_batch(monkeypatch, change):
 
     def changed(layout, packed):
         batch = unpack(layout, packed)
-        change({name: tensor.numpy() for name, tensor in vars(batch).items()})
+        change({name: tensor.numpy() for name, tensor in batch.tensors().items()})
         return batch
 
     monkeypatch.setattr(BatchLayout, "unpack", changed)

@@ -34,7 +34,7 @@ def played(loaded, count, steps):
     vector = make_env_vector(game_config(loaded.blueprint, COUNTING), count, env_seeds(5, count))
     player = Player(loaded.model, vector, [0] * count, greedy=True)
     for _ in range(steps):
-        shown = [array.copy() for array in player.observation]
+        shown = [array.copy() for array in player.observation[:5]]
         step = player.step()
         yield shown, step
 

@@ -26,6 +26,7 @@ SPEC = EnvSpec(
     frames_stacked=2,
     action_meanings=("A", "B", "C"),
     action_repeat=1,
+    has_action_mask=True,
 )
 
 
@@ -47,6 +48,7 @@ def question_of(group: int, number: int) -> tuple[np.ndarray, ...]:
         draw.integers(0, 3, count),
         draw.standard_normal(count).astype(np.float32),
         draw.integers(0, 9, count),
+        draw.random((count, 3)) < 0.5,
     )
 
 

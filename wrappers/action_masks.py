@@ -1,0 +1,181 @@
+"""Which actions an environment allows at each step, in whichever way it says so.
+
+Three ways are understood, the first of these that an environment has:
+
+* a part `action_mask` of a dict that it shows, as in PettingZoo; the agent is not shown it;
+* a method `action_masks()`, as for sb3-contrib's MaskablePPO;
+* `info["action_mask"]` of reset and step, as in Gymnasium's Taxi.
+
+Each gives, for each action among which is chosen, whether it is allowed: one array for one choice,
+one after another for several choices, or the shape of the action's space (a tuple or dict of
+arrays). Real numbers have none. What comes out is `info["action_mask"]`, [P] bool: one for each
+parameter of the policy (core/unroll.py), where those of real numbers are True.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict, Tuple
+
+from ritornello.core.errors import EnvironmentFault
+from ritornello.core.plain_data import shown
+from ritornello.core.spec import CHOICE, ActionSpec
+
+KEY = "action_mask"
+
+
+class MaskTakenOut(gymnasium.ObservationWrapper):
+    """Shows a dict without its mask; what is left alone in it is shown as it is."""
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        """Wrap an environment that shows a dict with an `action_mask`."""
+        super().__init__(env)
+        assert isinstance(env.observation_space, Dict)
+        left = {name: one for name, one in env.observation_space.spaces.items() if name != KEY}
+        self._only = next(iter(left)) if len(left) == 1 else None
+        self.observation_space = Dict(left) if self._only is None else left[self._only]
+        self._mask: Any = None
+
+    def observation(self, observation: Any) -> Any:
+        """Return the rest, and keep the mask."""
+        if not isinstance(observation, Mapping) or KEY not in observation:
+            raise EnvironmentFault(f"observation is {shown(observation)}, expected {KEY!r} in it.")
+        self._mask = observation[KEY]
+        if self._only is not None:
+            return observation[self._only]
+        return {name: one for name, one in observation.items() if name != KEY}
+
+    def action_masks(self) -> Any:
+        """Return what the last observation allowed."""
+        return self._mask
+
+
+def mask_taken_out(env: gymnasium.Env) -> gymnasium.Env:
+    """Return an environment that shows no mask; what it showed is told by `action_masks()`."""
+    seen = getattr(env, "observation_space", None)
+    return MaskTakenOut(env) if isinstance(seen, Dict) and KEY in seen.spaces else env
+
+
+class ActionMasks:
+    """Reads the masks of one environment, step after step."""
+
+    def __init__(self, env: gymnasium.Env, space: Any, actions: ActionSpec) -> None:
+        """Look whether the environment has a method for it.
+
+        Args:
+          env: the environment, without a mask in what it shows.
+          space: of its actions.
+          actions: what these are as they are stored.
+        """
+        name = "action_masks"
+        method = env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None
+        self._method = method if callable(method) else None
+        self._space = space
+        self._given = False  # whether the environment says what is allowed; known at its reset
+        self.now: np.ndarray | None = None  # [P] bool, the last mask; None: there is none
+        counts = [part.count for part in actions.parts if part.kind == CHOICE]
+        self._starts = np.cumsum([0, *counts[:-1]])  # of each choice among the choices
+        self._is_choice = np.repeat(
+            [part.kind == CHOICE for part in actions.parts],
+            [part.param_count for part in actions.parts],
+        )
+        self._counts = counts
+
+    def of_reset(self, info: Any) -> Any:
+        """Return `info` of a reset, with the mask in it if the environment has one.
+
+        Raises:
+          EnvironmentFault: if that is no mask, or allows nothing.
+        """
+        self._given = self._counts != [] and (
+            self._method is not None or (isinstance(info, Mapping) and KEY in info)
+        )
+        self.now = None
+        return self.of_step(info, is_over=False)
+
+    def of_step(self, info: Mapping[str, Any], is_over: bool) -> Mapping[str, Any]:
+        """Return `info` of a step, with the mask in it if its reset had one.
+
+        Where a game is over nothing is chosen any more, so everything is allowed: many environments
+        then allow nothing, or say nothing.
+
+        Raises:
+          EnvironmentFault: if that is no mask, or allows nothing.
+        """
+        if not self._given:
+            return info
+        if is_over:
+            self.now = np.ones(len(self._is_choice), np.bool_)
+        elif self._method is not None:
+            self.now = self._read(self._method())
+        elif KEY in info:
+            self.now = self._read(info[KEY])
+        else:
+            raise EnvironmentFault(f"info has no {KEY}, expected one at each step, as at reset.")
+        return {**info, KEY: self.now}
+
+    def _read(self, given: Any) -> np.ndarray:
+        """Return the mask [P] bool of what an environment gives."""
+        try:
+            allowed = np.concatenate([*_choices(self._space, given), np.zeros(0, np.bool_)])
+        except (ValueError, TypeError) as error:  # rows of unequal depth
+            raise self._fault(given) from error
+        fits = allowed.shape == (sum(self._counts),) and allowed.dtype.kind in "biuf"
+        if not fits or not ((allowed == 0) | (allowed == 1)).all():
+            raise self._fault(given)
+        allowed = allowed.astype(np.bool_)
+        has_any = np.logical_or.reduceat(allowed, self._starts)
+        if not has_any.all():
+            where = f" of choice {int(has_any.argmin()) + 1}" if len(self._counts) > 1 else ""
+            raise EnvironmentFault(
+                f"{KEY} allows nothing{where}, expected at least one action that is allowed where "
+                "the game goes on; where it does not, return terminated=True."
+            )
+        mask = np.ones(len(self._is_choice), np.bool_)
+        mask[self._is_choice] = allowed
+        return mask
+
+    def _fault(self, given: Any) -> EnvironmentFault:
+        return EnvironmentFault(
+            f"{KEY} is {shown(given)}, expected {sum(self._counts)} of 0 and 1, one for each "
+            f"action among which is chosen: {', '.join(map(str, self._counts))}."
+        )
+
+
+def _choices(space: Any, given: Any) -> Iterator[np.ndarray]:
+    """Yield what is given for the choices of a space, in their order."""
+    is_whole = isinstance(given, np.ndarray) or given is None
+    if isinstance(space, Dict) and not is_whole:
+        for name, one in space.spaces.items():
+            yield from _choices(one, given.get(name) if isinstance(given, Mapping) else given)
+    elif isinstance(space, Tuple) and not is_whole and len(given) == len(space.spaces):
+        for one, own in zip(space.spaces, given, strict=True):
+            yield from _choices(one, own)
+    elif isinstance(given, (tuple, list)):
+        yield from (np.ravel(own) for own in given)
+    elif not isinstance(space, Box):
+        yield np.ravel(given)
+
+
+def nearest_allowed(action: np.ndarray, mask: np.ndarray, actions: ActionSpec) -> np.ndarray:
+    """Return an action, each choice moved on to the next one that is allowed, around the end.
+
+    Args:
+      action: [*action_shape], as it is stored.
+      mask: [P] bool.
+      actions: what an action is.
+    """
+    moved = np.array(action)
+    columns = moved.reshape(-1)  # a view
+    column = param = 0
+    for part in actions.parts:
+        if part.kind == CHOICE:
+            own = mask[param : param + part.count]
+            wanted = (int(columns[column]) + np.arange(part.count)) % part.count
+            columns[column] = wanted[own[wanted].argmax()]
+        column, param = column + part.width, param + part.param_count
+    return moved
