@@ -321,3 +321,12 @@ def test_an_atari_game_is_made_and_played(capsys):
 def test_without_an_environment_to_look_at_the_status_is_2(capsys):
     assert main(["nowhere-v0"]) == 2
     assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_a_board_game_with_a_mask_is_played_by_its_rules(tmp_path, monkeypatch):
+    pytest.importorskip("pettingzoo", reason="PettingZoo is not installed")
+    env = "tests.extensions.own_board_game:Own/TicTacToe-v0"
+    monkeypatch.setattr(trusted_modules, "_trusted", {env.split(":")[0]})
+    assert make_env_spec(EnvConfig(env)).has_action_mask
+    summary, _ = trained(new_folder(tmp_path), steps=150, env=env)  # an illegal move would raise
+    assert summary.episodes > 10

@@ -22,6 +22,18 @@ def test_a_target_is_reached_by_moving_along_both_axes(tmp_path):
     assert mean_return(trainer) > 0.8
 
 
+def test_among_twenty_keys_those_that_fit_are_learned_with_the_mask(tmp_path):
+    """All locks pay 10, and 5 with keys that fit at random."""
+    trainer = train(tmp_path, "Locks-info", module="locked", steps=6_000, **RECIPE)
+    assert mean_return(trainer) > 9
+
+
+@pytest.mark.slow
+def test_among_twenty_keys_they_are_not_learned_without_it(tmp_path):
+    trainer = train(tmp_path, "Locks-nothing", module="locked", steps=6_000, **RECIPE)
+    assert mean_return(trainer) < 5
+
+
 @pytest.mark.slow
 def test_whoever_forgets_the_distance_to_the_mean_does_not_reach_it(tmp_path, monkeypatch):
     def mistaken(policy, action):
