@@ -111,14 +111,14 @@ class ActionMasks:
         if is_over:
             self.now = np.ones(len(self._is_choice), np.bool_)
         elif self._method is not None:
-            self.now = self._read(self._method())
+            self.now = self.read(self._method())
         elif KEY in info:
-            self.now = self._read(info[KEY])
+            self.now = self.read(info[KEY])
         else:
             raise EnvironmentFault(f"info has no {KEY}, expected one at each step, as at reset.")
         return {**info, KEY: self.now}
 
-    def _read(self, given: Any) -> np.ndarray:
+    def read(self, given: Any) -> np.ndarray:
         """Return the mask [P] bool of what an environment gives."""
         try:
             allowed = np.concatenate([*_choices(self._space, given), np.zeros(0, np.bool_)])

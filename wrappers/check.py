@@ -22,9 +22,9 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import closing, redirect_stdout, suppress
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import gymnasium
 import numpy as np
@@ -36,7 +36,8 @@ from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown
 from ritornello.wrappers import start_line
 from ritornello.wrappers.action_masks import nearest_allowed
-from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.batch_env import batch_backend, make_batch
+from ritornello.wrappers.config import BackendChoice, EnvConfig
 from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.env_kwargs import kwargs_text
 from ritornello.wrappers.findings import Findings, Stop
@@ -53,6 +54,9 @@ from ritornello.wrappers.spaces import leaves, values
 from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
 from ritornello.wrappers.user_code import told_if_slow
 from ritornello.wrappers.world_views import left_out_of
+
+if TYPE_CHECKING:
+    from ritornello.wrappers.batch_vector import BatchVector
 
 SEED = 7
 STEPS = 2_000  # of random play; most environments do that within a second
@@ -71,7 +75,10 @@ RNG_ADVICE = (
 
 
 def check(
-    env_id: str, kwargs: str = "", show: Callable[[str], None] = lambda line: None
+    env_id: str,
+    kwargs: str = "",
+    show: Callable[[str], None] = lambda line: None,
+    backend: BackendChoice = "auto",
 ) -> Findings:
     """Look over one environment.
 
@@ -79,15 +86,18 @@ def check(
       env_id: an id of Gymnasium, or `module:Id`.
       kwargs: that it is made with (wrappers/env_kwargs.py).
       show: function that is called with each line when it is found.
+      backend: as --env_backend says.
 
     Raises:
       ConfigError: if there is no such environment.
     """
     check_env_id(env_id)
-    findings, config = Findings(show), EnvConfig(env_id, kwargs=kwargs)
+    findings, config = Findings(show), EnvConfig(env_id, kwargs=kwargs, backend=backend)
     with suppress(Stop), told_if_slow(env_id):
         if is_atari(env_id):
             _check_atari(config, findings)
+        elif batch_backend(config):
+            _check_batch(config, findings)
         else:
             _check_plain(config, findings)
     return findings
@@ -105,6 +115,46 @@ def _check_atari(config: EnvConfig, findings: Findings) -> None:
         finally:
             games.close()
     findings.ok("rules", rules)
+
+
+def _check_batch(config: EnvConfig, findings: Findings) -> None:
+    """Look over a vector whose environments are stepped by one call."""
+    with findings.stopping("making it"):
+        vector, twin = (make_batch(config, [SEED, SEED + 1]) for _ in range(2))
+    with closing(vector), closing(twin), findings.stopping("step"):
+        marks, ends = _batch_marks(vector, STEPS // 2)
+        said = vector.describe()
+        (findings.note if "not seen" in said else findings.ok)("making it", said)
+        findings.ok(SEEN, start_line.shown_parts(vector.spec))
+        findings.ok(ACTED, vector.spec.actions.describe())
+        findings.ok("step", f"{2 * len(marks):,} steps of random actions; {ends} games ended")
+        if any(_batch_marks(each, len(marks))[0] != marks for each in (vector, twin)):
+            findings.wrong("seed", f"games with the same seeds and actions differ: {RNG_ADVICE}")
+        else:
+            findings.ok("seed", "the same seeds and actions give the same games")
+        if vector.takes_mask:
+            kept = vector.step(_allowed_sample(vector)).stacks[1, -1].copy()
+            if not np.array_equal(kept, vector.start(np.array([True, False]))[1]):
+                findings.wrong("reset_mask", "reset starts games that its reset_mask leaves out")
+        _check_limit(config, ends, findings)
+
+
+def _batch_marks(vector: BatchVector, steps: int) -> tuple[list[int], int]:
+    """Play anew; return a hash of what each step shows, and the number of games that ended."""
+    marks, ends, end_s = [hash(vector.reset().tobytes())], 0, time.monotonic() + PLAY_S
+    vector.action_space.seed(SEED)
+    while len(marks) < steps and time.monotonic() < end_s:
+        result = vector.step(_allowed_sample(vector))
+        ends += len(result.episodes)
+        shown = (result.stacks, result.reward, result.terminated, result.first)
+        marks.append(hash(b"".join(each.tobytes() for each in shown)))
+    return marks, ends
+
+
+def _allowed_sample(vector: BatchVector) -> np.ndarray:
+    """Return random actions [2, *action_shape] as they are stored."""
+    each = [vector.action_space.sample() for _ in range(vector.num_envs)]
+    return vector.allowed(np.array(each, vector.spec.actions.dtype))
 
 
 def _check_plain(config: EnvConfig, findings: Findings) -> None:
@@ -334,6 +384,7 @@ def main(argv: Sequence[str]) -> int:
         description="Says line by line what is wrong with an environment of yours.",
     )
     parser.add_argument("env", help="an id of Gymnasium, or <module>:<id> of your own")
+    parser.add_argument("--env_backend", default="auto", choices=get_args(BackendChoice))
     parser.add_argument(
         "--env_kwargs", default="", help='arguments it is made with, as {"size": 8}'
     )
@@ -348,14 +399,14 @@ def main(argv: Sequence[str]) -> int:
     try:
         kwargs = kwargs_text(options.env_kwargs)
         trust_kwargs(kwargs)
-        findings = check(options.env, kwargs, show)
+        findings = check(options.env, kwargs, show, options.env_backend)
     except PlatformError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    show(findings.verdict(options.env, kwargs))
+    show(findings.verdict(options.env, kwargs, options.env_backend))
     return 1 if findings.wrongs else 0
 
 

@@ -17,6 +17,7 @@ from gymnasium.envs.registration import load_env_creator
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown, shown_text
+from ritornello.wrappers import envpool_env
 from ritornello.wrappers.config import MAX_EPISODE_FRAMES, EnvConfig
 from ritornello.wrappers.env_kwargs import DECIDED_HERE, kwargs_of
 from ritornello.wrappers.extra_worlds import prepare_world
@@ -45,10 +46,17 @@ def find_gym_spec(env_id: str) -> GymSpec:
     module_name, colon, name = env_id.rpartition(":")
     if colon:
         import_module(module_name, env_id)
-    prepare_world(name)
+    try:
+        prepare_world(name)
+    except ConfigError:
+        if name not in envpool_env.worlds():
+            raise
     try:
         return gymnasium.spec(name)
     except gymnasium.error.Error as error:
+        if not colon and name in envpool_env.worlds():
+            envpool_env.register(name)
+            return gymnasium.spec(name)
         near = _nearest_ids(name)
         hint = f"Did you mean {' or '.join(near)}?" if near else f"Gymnasium says: {error}"
         if colon:  # another module may have been found than the user's
@@ -216,6 +224,7 @@ def _nearest_ids(name: str, count: int = 4) -> list[str]:
         # Gymnasium keeps the ids of what it has given up, as functions that raise.
         and not getattr(entry.entry_point, "__name__", "").startswith("_raise")
     }
+    usable |= {env_id.lower(): env_id for env_id in envpool_env.worlds()}
     asked = name.lower()
     near = difflib.get_close_matches(asked, usable, n=2 * count)
     # "pong" is no near spelling of "PongNoFrameskip-v4" by letters, but its beginning.

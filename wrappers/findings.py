@@ -63,12 +63,13 @@ class Findings:
             except RAISED as error:
                 self.wrong("close", f"raises {describe(error)}")
 
-    def verdict(self, env_id: str, kwargs: str = "") -> str:
-        """Return the last line, of an environment that is made with `kwargs`."""
+    def verdict(self, env_id: str, kwargs: str = "", backend: str = "auto") -> str:
+        """Return the last line, of an environment that `backend` makes with `kwargs`."""
         if self.wrongs:
             return f"{env_id}: {self.wrongs} wrong, {self.notes} to look at"
         looks = f"; {self.notes} to look at" if self.notes else ""
         made_with = f" --env_kwargs={shlex.quote(kwargs)}" if kwargs else ""
+        made_with += f" --env_backend={backend}" if backend != "auto" else ""
         return (
             f"{env_id}: nothing is wrong{looks}. Train on it:\n"
             f"  {main_command()} --env={env_id}{made_with}"

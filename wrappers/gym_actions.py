@@ -16,6 +16,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.vector.utils import concatenate, create_empty_array
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
@@ -60,6 +61,18 @@ class ActionCode:
         if self._start is not None:
             return action + self._start
         return _decoded(self._space, iter([action] if self.is_single_choice else action))
+
+    def decode_all(self, actions: np.ndarray) -> Any:
+        """Return what E stored actions `[E, *action_shape]` mean, as a vector of them takes it."""
+        space = self._space
+        if self._start is not None:
+            return (actions + self._start).astype(space.dtype, copy=False)
+        if isinstance(space, Box):
+            rows = actions.reshape(-1, *space.shape).astype(np.float64)
+            return np.clip(rows, space.low, space.high).astype(space.dtype)
+        decoded = [self.decode(action) for action in actions.tolist()]
+        empty: Any = create_empty_array(space, len(decoded))
+        return concatenate(space, decoded, empty)
 
     def stored_space(self) -> gymnasium.Space:
         """Return the space of actions as they are stored."""

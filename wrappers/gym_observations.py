@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+from gymnasium.vector.utils import batch_space, iterate
 
 from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.plain_data import shown
@@ -46,6 +47,7 @@ Encode = Callable[[Any], np.ndarray]
 class _Leaf:
     part: ObservationPart  # an image [C, H, W], or numbers [D] float32
     encode: Encode  # from what the environment shows to such an array
+    encode_all: Callable[[Any, int], np.ndarray] | None = None  # the same of so many at once
 
 
 class ObservationCode:
@@ -95,6 +97,20 @@ class ObservationCode:
         """
         return self.encode(observation)
 
+    def all_of(self, observations: Any, count: int) -> np.ndarray:
+        """Return what a vector of `count` environments shows as [count, *shape].
+
+        A Box takes one pass over all of them, everything else one for each.
+
+        Raises:
+          EnvironmentFault: if it is not as its space says.
+        """
+        encode_all = self._leaves[0].encode_all
+        if encode_all is not None and isinstance(self._space, Box):
+            return encode_all(observations, count)
+        each = iterate(batch_space(self._space, count), observations)
+        return np.stack([self.encode(observation) for observation in each])
+
     def _encode_parts(self, observation: Any) -> np.ndarray:
         numbers: list[np.ndarray] = []
         blocks: dict[str, np.ndarray] = {}
@@ -125,13 +141,21 @@ def _leaf(space: Space, said: Any, path: str) -> _Leaf:
         check, count = _ArrayCheck(space, "float32", path), int(np.prod(space.shape))
         part = ObservationPart(path, (count,), "float32")
         is_row = len(space.shape) == 1  # mostly; it takes less time
-        return _Leaf(part, check if is_row else lambda value: check(value).reshape(-1))
+        return _Leaf(
+            part,
+            check if is_row else lambda value: check(value).reshape(-1),
+            lambda value, envs: check(value, envs).reshape(envs, -1),
+        )
     if 0 in space.shape:
         raise ConfigError(f"{path}{': ' * bool(path)}an image {space.shape} has no pixels")
     axes, dtype = channel_axes(space.shape, said), "uint8" if space.dtype == np.uint8 else "float32"
     check = _ArrayCheck(space, dtype, path)
     shape = turned(np.broadcast_to(np.uint8(0), space.shape), axes).shape
-    return _Leaf(ObservationPart(path, shape, dtype), lambda value: turned(check(value), axes))
+    return _Leaf(
+        ObservationPart(path, shape, dtype),
+        lambda value: turned(check(value), axes),
+        lambda value, envs: turned(check(value, envs), axes, envs),
+    )
 
 
 def _choices(space: Any, path: str) -> _Leaf:
@@ -186,10 +210,11 @@ class _ArrayCheck:
             self._safe = min(0.99 * nearest**2, 1e38) if nearest > 0 else -1.0  # of float32
         self._good_dtypes = {self._dtype}  # found good before: to ask NumPy takes longer
 
-    def __call__(self, value: Any) -> np.ndarray:
+    def __call__(self, value: Any, *count: int) -> np.ndarray:
         array = value if type(value) is np.ndarray else self._as_array(value)
-        if array.shape != self._space.shape or array.dtype not in self._good_dtypes:
-            self._check_kind(value, array)
+        shape = count + self._space.shape
+        if array.shape != shape or array.dtype not in self._good_dtypes:
+            self._check_kind(value, array, shape)
         array = array.astype(self._dtype, copy=False)
         if self._bounds is not None and not np.vdot(array, array) <= self._safe:  # nor is NaN
             low, high = self._bounds
@@ -204,8 +229,7 @@ class _ArrayCheck:
         except (ValueError, TypeError) as error:  # rows of unequal lengths
             raise EnvironmentFault(f"{self._name} is {shown(value)}, expected an array.") from error
 
-    def _check_kind(self, value: Any, array: np.ndarray) -> None:
-        shape = self._space.shape
+    def _check_kind(self, value: Any, array: np.ndarray, shape: tuple[int, ...]) -> None:
         if array.dtype.kind in "OUSV":
             raise EnvironmentFault(
                 f"{self._name} is {shown(value)}, expected an array of numbers of shape {shape}."

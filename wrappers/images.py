@@ -67,15 +67,17 @@ def channel_axes(shape: tuple[int, ...], said: Any = None) -> tuple[int, ...]:
     return (0,) if is_first else (2,)
 
 
-def turned(image: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    """Return an image as [C, H, W]; only stacks are copied.
+def turned(image: np.ndarray, axes: tuple[int, ...], *count: int) -> np.ndarray:
+    """Return an image as [C, H, W], or so many as [count, C, H, W]; only stacks are copied.
 
     Args:
-      image: of two to four axes.
-      axes: those of them that are not its height and width (`channel_axes`).
+      image: of two to four axes, after that of the count if there is one.
+      axes: those of the two to four that are not its height and width (`channel_axes`).
+      count: of images; none for a single one.
     """
-    front = np.moveaxis(image, axes, range(len(axes)))
-    return front.reshape(-1, *front.shape[-2:])
+    begin = len(count)
+    front = np.moveaxis(image, [begin + axis for axis in axes], range(begin, begin + len(axes)))
+    return front.reshape(*count, -1, *front.shape[-2:])
 
 
 def picture_of(value: Any) -> np.ndarray:

@@ -1,6 +1,7 @@
 """The factory: from an EnvConfig to a spec and to environments.
 
-Two backends can run Atari. `auto` takes the fast one wherever it can, and says why elsewhere.
+Several backends can run Atari. `auto` takes the fast one wherever it can, and says why elsewhere.
+Vectors of Gymnasium and EnvPool's are wrappers/batch_env.py's.
 
 Several games can be played by one agent if they show alike. Its actions are then negotiated: all
 that any of the games uses, in the order of the Arcade Learning Environment, unless
@@ -31,7 +32,8 @@ from ritornello.core.kept_settings import settings_kept
 from ritornello.core.process_death import started_in_here_ended
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.atari import action_meanings, make_atari_env
-from ritornello.wrappers.config import FRAMES_PER_S, EnvConfig
+from ritornello.wrappers.batch_env import BATCH_BACKENDS, batch_backend, batch_spec, make_batch
+from ritornello.wrappers.config import FRAMES_PER_S, BackendChoice, EnvConfig
 from ritornello.wrappers.env_ids import (
     ATARI_ENTRY_POINT,
     as_registered,
@@ -45,7 +47,7 @@ from ritornello.wrappers.env_ids import (
     rom_name,
 )
 from ritornello.wrappers.env_kwargs import kwargs_of
-from ritornello.wrappers.extra_worlds import draw_without_display
+from ritornello.wrappers.extra_worlds import draw_without_display, prepare_world
 from ritornello.wrappers.task_vector import TaskVector, check_common, check_has_actions, negotiate
 from ritornello.wrappers.trusted_modules import check_trusted_kwargs
 from ritornello.wrappers.user_code import RAISED, told_if_slow, told_in_one_line
@@ -62,7 +64,7 @@ MIN_RATE, MAX_RATE = 0.1, 1000.0  # of pictures per second: others are a mistake
 class Backend:
     """Which implementation runs the environments, and why."""
 
-    name: str  # ale_vector | gymnasium
+    name: str  # ale_vector | gymnasium | gymnasium_vector | envpool
     reason: str
 
 
@@ -75,14 +77,21 @@ def choose_backend(
       ConfigError: if `config.backend` insists on the fast one and it cannot do what is asked, or
         the id is unknown.
     """
-    obstacle = None
+    obstacle, batch = None, ""
     for game in config.games:
         check_env_id(game.env_id)
         if is_atari(game.env_id):
             check_game_kwargs(game)
-        obstacle = obstacle or _obstacle_to_ale_vector(game, restorable, render_mode)
+        batch = batch or batch_backend(game, render_mode)
+        if not batch:
+            obstacle = obstacle or _obstacle_to_ale_vector(game, restorable, render_mode)
+    if batch:
+        why = "asked for" if config.backend == batch else "the id stands for a vector"
+        return Backend(batch, why)
     if config.backend == "gymnasium":
         return Backend("gymnasium", "asked for")
+    if config.backend in BATCH_BACKENDS:
+        return Backend("gymnasium", f"render_mode {render_mode} is asked for")
     if obstacle is None:
         return Backend("ale_vector", "asked for" if config.backend == "ale_vector" else "fastest")
     if config.backend == "ale_vector":
@@ -114,7 +123,7 @@ def _own_spec(config: EnvConfig) -> EnvSpec:
     """Return the spec of one game, with its own actions."""
     if is_atari(config.env_id):
         return _atari_spec(config)
-    spec = gym_spec(config.env_id, config.kwargs)
+    spec = gym_spec(config.env_id, config.kwargs, config.backend)
     return replace(spec, frames_stacked=config.frames_stacked) if spec.shows_images else spec
 
 
@@ -133,10 +142,11 @@ def _atari_spec(config: EnvConfig) -> EnvSpec:
 
 
 @functools.cache
-def gym_spec(env_id: str, kwargs: str = "") -> EnvSpec:
+def gym_spec(env_id: str, kwargs: str = "", backend: BackendChoice = "auto") -> EnvSpec:
     """Read the spec of an environment that is not Atari's off one, made for it and closed again.
 
-    It does a step as well: a mistake is better told before workers are started than by them.
+    It does a step as well: a mistake is better told before workers are started than by them. Of a
+    vector, two environments are made.
 
     Raises:
       ConfigError: if there is none, it raises, or its spaces are not supported.
@@ -144,7 +154,10 @@ def gym_spec(env_id: str, kwargs: str = "") -> EnvSpec:
     from ritornello.wrappers.plain_env import PlainEnv
     from ritornello.wrappers.world_views import left_out_of
 
-    with _made_for_once(EnvConfig(env_id, kwargs=kwargs)) as env:
+    config = EnvConfig(env_id, kwargs=kwargs, backend=backend)
+    if batch_backend(config):
+        return batch_spec(config)
+    with _made_for_once(config) as env:
         assert isinstance(env, PlainEnv)
         has_mask = _try_out(env)
         _left_out[env_id, kwargs] = left_out_of(env)
@@ -301,7 +314,14 @@ def make_env_vector(
         end = start + len(list(run))
         game = _runnable(games[task], spec)
         game_spec, part_seeds = replace(spec, env_id=game.env_id), seeds[start:end]
-        if backend.name == "ale_vector":
+        if batch_backend(game, render_mode):
+            if is_atari(game.env_id):
+                game = as_registered(game)
+            with settings_kept():
+                parts.append(
+                    make_batch(game, part_seeds, game_spec, restorable=restorable, threads=threads)
+                )
+        elif backend.name == "ale_vector":
             from ritornello.wrappers.ale_vector import AleVector  # needs an ale-py built with it
 
             rom = rom_name(game.env_id)
@@ -372,6 +392,11 @@ def _env_maker(config: EnvConfig, render_mode: str | None = None) -> Callable[[]
     check_trusted_kwargs(config.kwargs)
     from ritornello.wrappers.plain_env import PlainEnv
 
+    if find_gym_spec(config.env_id).entry_point is None:
+        raise ConfigError(
+            f"env {config.env_id} is a vector alone, and one environment of its own is asked for."
+        )
+
     def make_env() -> gymnasium.Env:
         env = make_as_it_is(config.env_id, config.kwargs, render_mode)
         with _closed_if_refused(env):
@@ -389,6 +414,7 @@ def make_as_it_is(env_id: str, kwargs: str = "", render_mode: str | None = None)
     # Some environments know no render_mode, so it is only named where it is wanted. Gymnasium's
     # checker would look at each observation; the spaces are checked once.
     options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+    prepare_world(env_id.rpartition(":")[2])
     if render_mode == "rgb_array":
         draw_without_display()
     try:

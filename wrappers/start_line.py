@@ -5,6 +5,7 @@ from __future__ import annotations
 from ritornello.core.spec import EnvSpec, ObservationPart
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_ids import as_registered, game_arguments, is_atari
+from ritornello.wrappers.envpool_env import ENVPOOL
 from ritornello.wrappers.registry import choose_backend, make_env_spec, parts_left_out
 
 
@@ -22,8 +23,9 @@ def describe(config: EnvConfig, *, restorable: bool = False) -> str:
         hidden = dict.fromkeys(name for game in games for name in parts_left_out(game))
         without = f", without its {', '.join(hidden)}" if hidden else ""
         masks = ", which says what is allowed (action mask)" if spec.has_action_mask else ""
+        source = "EnvPool" if backend.name == ENVPOOL else "Gymnasium"
         return (
-            f"{title}: as Gymnasium has it{shows}{without}{masks}, Atari rules do not apply; {end}"
+            f"{title}: as {source} has it{shows}{without}{masks}, Atari rules do not apply; {end}"
         )
     return f"{title}: {', '.join(rule for rule in _atari_rules(config) if rule)}; {end}"
 

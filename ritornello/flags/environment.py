@@ -79,6 +79,6 @@ class EnvironmentFlags(FlagGroup, effect="learning"):
     )
     env_backend: BackendChoice = flag(
         "auto",
-        "implementation of Atari environments; ale_vector: fast, in C++; gymnasium: readable wrappers; auto: ale_vector if it supports all flags of the run, else gymnasium",
+        "ale_vector: Atari, fast, in C++; gymnasium: readable wrappers; gymnasium_vector: one gymnasium.make_vec; envpool: EnvPool's (docs/extra_worlds.md); auto: ale_vector if it supports all flags, else gymnasium",
         effect="machine",
     )

@@ -265,7 +265,7 @@ def _idle(flags: Flags) -> set[str]:
     games = flags.env.split(",")
     if any(map(is_atari, games)):
         return set()
-    shows_images = gym_spec(games[0], flags.env_kwargs).shows_images
+    shows_images = gym_spec(games[0], flags.env_kwargs, flags.env_backend).shows_images
     return OF_ATARI if shows_images else OF_ATARI | {"frames_stacked"}
 
 

@@ -1,0 +1,135 @@
+"""Vectors of Gymnasium, by `gymnasium.make_vec`, and which ids are run as such.
+
+`--env_backend=gymnasium_vector` asks for it, and an id that is registered with a
+`vector_entry_point` alone needs it. `--env_kwargs` may hold all that `make_vec` takes as plain
+data: `{"vectorization_mode": "sync", "vector_kwargs": {"autoreset_mode": "SameStep"}}`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from ritornello.core.errors import ConfigError, EnvironmentFault
+from ritornello.core.kept_settings import settings_kept
+from ritornello.core.process_death import started_in_here_ended
+from ritornello.core.spec import EnvSpec
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.env_ids import (
+    beyond_ale_vector,
+    check_taken,
+    find_gym_spec,
+    is_atari,
+    rom_name,
+)
+from ritornello.wrappers.env_kwargs import kwargs_of
+from ritornello.wrappers.envpool_env import ENVPOOL, make_pool
+from ritornello.wrappers.trusted_modules import check_trusted_kwargs
+from ritornello.wrappers.user_code import told_if_slow
+
+if TYPE_CHECKING:  # what Atari does not need is loaded where it is used
+    from ritornello.wrappers.batch_vector import BatchVector
+
+log = logging.getLogger(__name__)
+GYMNASIUM_VECTOR = "gymnasium_vector"
+BATCH_BACKENDS = (GYMNASIUM_VECTOR, ENVPOOL)
+
+
+def batch_backend(game: EnvConfig, render_mode: str | None = None) -> str:
+    """Return gymnasium_vector or envpool if one call steps all environments of a game, else "".
+
+    Pictures are drawn by one environment of Gymnasium's where the id stands for that too.
+
+    Raises:
+      ConfigError: if the id is unknown, or a vector cannot do what is asked.
+    """
+    entry, backend = find_gym_spec(game.env_id), str(game.backend)
+    if backend not in BATCH_BACKENDS:
+        if entry.entry_point is not None:
+            return ""
+        backend = ENVPOOL if entry.vector_entry_point == ENVPOOL else GYMNASIUM_VECTOR
+    if render_mode is not None:
+        if entry.entry_point is not None:
+            return ""
+        raise ConfigError(f"env {game.env_id} is a vector alone, of which no pictures are drawn.")
+    if is_atari(game.env_id):
+        beyond = beyond_ale_vector(replace(game, kwargs=""))
+        if backend == GYMNASIUM_VECTOR or beyond:
+            raise ConfigError(
+                f"backend is {backend}, which cannot make {game.env_id} by the rules of Atari"
+                f"{' with ' * bool(beyond)}{beyond}. Use backend auto or gymnasium instead."
+            )
+    return backend
+
+
+def make_batch(
+    game: EnvConfig,
+    seeds: Sequence[int],
+    spec: EnvSpec | None = None,
+    *,
+    restorable: bool = False,
+    threads: int = 1,
+) -> BatchVector:
+    """Make one vector of environments of a game; arguments as for `BatchVector`."""
+    from ritornello.wrappers.batch_vector import BatchVector
+
+    maker = _maker(game, threads)
+    return BatchVector(maker, game.env_id, seeds, spec=spec, restorable=restorable)
+
+
+def batch_spec(game: EnvConfig) -> EnvSpec:
+    """Read the spec off a vector of two, made for it, stepped once and closed again.
+
+    Raises:
+      ConfigError: if it does not keep to what it announces.
+    """
+    with settings_kept(), started_in_here_ended(), told_if_slow(game.env_id):
+        try:
+            with closing(make_batch(game, [0, 1])) as vector:
+                vector.reset()
+                actions = vector.spec.actions
+                vector.step(vector.allowed(np.zeros((2, *actions.shape), actions.dtype)))
+                log.info("%s: %s", game.env_id, vector.describe())
+        except EnvironmentFault as fault:
+            raise ConfigError(str(fault)) from fault
+    return vector.spec
+
+
+def _maker(game: EnvConfig, threads: int) -> Callable[[int], VectorEnv]:
+    """Return a function that makes so many environments of a game as one vector.
+
+    Raises:
+      ConfigError: if the arguments of the game are not trusted, or name what is decided here.
+    """
+    check_trusted_kwargs(game.kwargs)
+    kwargs = kwargs_of(game.kwargs)
+    if "num_envs" in kwargs:
+        raise ConfigError(
+            "env_kwargs has num_envs, which is not an argument of yours: give --envs_per_worker."
+        )
+    if batch_backend(game) == ENVPOOL:
+        rom = rom_name(game.env_id) if is_atari(game.env_id) else None
+        return lambda count: make_pool(game, rom, count, threads)
+    entry = find_gym_spec(game.env_id)
+    mode = kwargs.get("vectorization_mode") or entry.kwargs.get("vectorization_mode")
+    options: dict[str, Any] = {}
+    if mode in ("sync", "async") or (mode is None and entry.vector_entry_point is None):
+        from ritornello.wrappers.world_views import as_shown
+
+        options = {"disable_env_checker": True, "wrappers": (as_shown,)}
+
+    def make(count: int) -> VectorEnv:
+        try:
+            return gymnasium.make_vec(game.env_id, count, **options, **kwargs)
+        except TypeError as error:
+            check_taken(game.env_id, game.kwargs, error)
+            raise
+
+    return make

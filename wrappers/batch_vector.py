@@ -1,0 +1,353 @@
+"""E environments in one object of Gymnasium's `VectorEnv`: one call steps them all.
+
+What a vector does after the end of a game is its autoreset mode, which its metadata says:
+
+* NEXT_STEP shows the last observation; the next step ignores the action and shows the new game.
+  That is what rows of this program are (wrappers/vector.py).
+* SAME_STEP shows the new game in place of the last observation, which is in `info["final_obs"]`.
+* DISABLED does nothing: `reset(options={"reset_mask": mask})` starts the games of a mask anew.
+
+In the last two no environment can wait for the reset row of another: `step` steps all. So where a
+reset row is due, an environment goes on hidden for one step and is then started by a mask. A vector
+in SAME_STEP that knows no mask keeps its hidden step: its games are seen from their second
+observation on, which the log and `wrappers.check` say.
+
+Next to read: wrappers/batch_env.py, which makes such vectors.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+
+from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault, PlatformError
+from ritornello.core.plain_data import shown, shown_text
+from ritornello.core.saved_state import array, item, items
+from ritornello.core.spec import CHOICE, EnvSpec
+from ritornello.wrappers.action_masks import KEY, MaskTakenOut, nearest_allowed
+from ritornello.wrappers.env_ids import is_atari
+from ritornello.wrappers.gym_observations import MAX_FLOAT32
+from ritornello.wrappers.gym_vector import episode_seed
+from ritornello.wrappers.plain_env import STEP_RETURNS, PlainEnv, reset_result
+from ritornello.wrappers.user_code import RAISED, describe
+from ritornello.wrappers.vector import EnvVector, StepResult, check_actions
+
+log = logging.getLogger(__name__)
+
+
+class BatchVector(EnvVector):
+    """E environments that a `VectorEnv` of NumPy, JAX or Torch steps together.
+
+    Vectors that take a seed for each environment (Gymnasium's own two, EnvPool) are given those of
+    wrappers/gym_vector.py, others one seed for all. Because everything follows from the seeds and
+    the actions since `reset`, these say where the environments are: `load_state_dict` plays all of
+    them again. Owns the environments and the stacks it returns. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        make_env: Callable[[int], VectorEnv],
+        env_id: str,
+        seeds: Sequence[int],
+        *,
+        spec: EnvSpec | None = None,
+        restorable: bool = False,
+    ) -> None:
+        """Make the environments.
+
+        Args:
+          make_env: function that makes so many environments.
+          env_id: what the user calls one of them.
+          seeds: E root seeds.
+          spec: shapes and dtypes of what they show; None: read off them, as far as it is known
+            before `reset`, which sees whether there are masks.
+          restorable: keep all actions since `reset`, for `state_dict`.
+
+        Raises:
+          ConfigError: if the spaces or the autoreset mode are not supported.
+          EnvironmentFault: if they cannot be made; and later, if they raise or give what they
+            should not.
+        """
+        self.num_envs, self._env_id = len(seeds), env_id
+        self._seeds = [int(seed) for seed in seeds]
+        self._steps = -1  # since reset; -1 before it
+        with self._told():
+            self._env: Any = make_env(self.num_envs)
+        try:
+            self.mode = _autoreset_mode(self._env, env_id)
+            self._one = PlainEnv(_one_of(self._env), env_id)  # knows the spaces; is never stepped
+        except BaseException:
+            self.close()
+            raise
+        self.action_space = self._one.action_space  # of stored actions, of one environment
+        self.spec, self._says_masks = spec or self._one.env_spec, _method(self._env)
+        has_choices = any(part.kind == CHOICE for part in self.spec.actions.parts)
+        self._looks_for_masks = spec is None and has_choices
+        self._legal = np.ones((self.num_envs, self.spec.actions.param_count), np.bool_)  # now
+        is_own = isinstance(self._env.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
+        said = self._env.metadata
+        self._takes_seeds = is_own or said.get("takes_seeds", False)
+        is_disabled = self.mode is AutoresetMode.DISABLED
+        self.takes_mask = is_own or is_disabled or said.get("reset_mask", False)
+        # Lives and frames are told by EnvPool's games; elsewhere such a key may mean anything.
+        self._is_atari = is_atari(env_id)
+        self._done: bytearray | None = bytearray() if restorable else None
+        shape = (self.num_envs, self.spec.frames_stacked, *self.spec.frame_shape)
+        self._stacks = np.zeros(shape, self.spec.frame_dtype)
+
+    def reset(self) -> np.ndarray:
+        """Start every environment with its first game; return stacks `[E, S, *frame_shape]`."""
+        is_first, self._steps = self._steps < 0, 0
+        self._over = np.zeros(self.num_envs, bool)  # the next step is the reset row
+        self._games = np.zeros(self.num_envs, np.int64)  # index of the game of each environment
+        self._returns = np.zeros(self.num_envs)
+        self._lengths = np.zeros(self.num_envs, np.int64)
+        if self._done is not None:
+            self._done = bytearray()
+        seeds = self._game_seeds() or episode_seed(self._seeds[0], 0)
+        with self._told():
+            observations, info = reset_result(self._env.reset(seed=seeds))
+            converted = _in_numpy(self._env, observations) if is_first else self._env
+            if converted is not self._env:
+                self._env = converted
+                observations, info = reset_result(self._env.reset(seed=seeds))
+            self._stacks[:] = 0
+            self._stacks[:, -1] = self._frames(observations, info, ~self._over)
+        self._looks_for_masks = False
+        self.action_mask = self._legal if self.spec.has_action_mask else None
+        return self._stacks
+
+    def step(self, actions: np.ndarray) -> StepResult:
+        """Do `actions` ([E, *action_shape]), one in each environment."""
+        check_actions(actions, self.num_envs, self.spec.actions)
+        if self._done is not None:
+            self._done += actions.tobytes()
+        self._steps += 1
+        first = self._over
+        resets = bool(first.any())
+        starts = resets and self.takes_mask and self.mode is not AutoresetMode.NEXT_STEP
+        self._games += first
+        with self._told():
+            if starts and self.mode is AutoresetMode.DISABLED:
+                self.start(first)  # what is over must not be stepped
+            if resets and self.mode is not AutoresetMode.NEXT_STEP:
+                actions = self.allowed(actions)
+            result = self._env.step(self._one.actions.decode_all(actions))
+            observations, reward, terminated, truncated, info = self._checked(result)
+            over = terminated | truncated
+            ended = over & ~first
+            goes_on = self.mode is AutoresetMode.SAME_STEP or ~ended
+            frames = self._frames(observations, info, goes_on & ~(first & starts))
+            if self.mode is AutoresetMode.SAME_STEP:
+                for index in np.flatnonzero(ended).tolist():
+                    frames[index] = self._one.shown(self._final(info, index))
+            if starts:
+                frames[first] = self.start(first)[first]
+        if self.action_mask is not None:
+            self.action_mask = self._legal | ended[:, None]  # after an end nothing is chosen
+        if resets:
+            self._returns[first] = self._lengths[first] = 0
+            if self.mode is AutoresetMode.SAME_STEP and not starts:
+                hidden = first & ~over  # else another game has begun behind the hidden step
+                self._returns[hidden], self._lengths[hidden] = reward[hidden], 1
+            reward[first] = 0
+        self._stacks[:, :-1] = self._stacks[:, 1:]
+        self._stacks[first] = 0
+        self._stacks[:, -1] = frames
+        self._returns += reward
+        self._lengths += ~first
+        self._over = ended
+        lost = info["life_lost"] if self._is_atari else False
+        terminated = (terminated | lost) & ~first
+        ticks = info["episode_frame_number"] if self._is_atari else self._lengths
+        episodes = [
+            EpisodeEnd(i, float(self._returns[i]), int(self._lengths[i]), int(ticks[i]))
+            for i in np.flatnonzero(ended).tolist()
+        ]
+        reward = reward.astype(np.float32)
+        return StepResult(self._stacks, reward, terminated, first, episodes, self.action_mask)
+
+    def allowed(self, actions: np.ndarray) -> np.ndarray:
+        """Return `actions` ([E, *action_shape]), each moved on to one that is allowed now."""
+        spec, rows = self.spec.actions, zip(actions, self._legal, strict=True)
+        return np.stack([nearest_allowed(action, mask, spec) for action, mask in rows])
+
+    def start(self, mask: np.ndarray) -> np.ndarray:
+        """Start the games of a mask [E] of truth values; return frames `[E, *frame_shape]`."""
+        options = {"reset_mask": mask.copy()}
+        result = reset_result(self._env.reset(seed=self._game_seeds(), options=options))
+        return self._frames(*result, mask)
+
+    def close(self) -> None:
+        """Close the environments."""
+        env, self._env = self._env, None
+        if env is not None:
+            try:
+                env.close()
+            except RAISED as error:
+                log.warning("env %s raised %s.", self._env_id, describe(error, "when closed"))
+
+    def describe(self) -> str:
+        """Return in a few words what it is and does at the end of a game."""
+        what = f"{type(self._env.unwrapped).__name__}, autoreset {self.mode.name}"
+        if self.mode is AutoresetMode.SAME_STEP and not self.takes_mask:
+            what += (
+                " without masks: the first step of each game but the first is not seen, unless its "
+                "reset takes options={'reset_mask': mask} and its metadata says reset_mask=True"
+            )
+        return what
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the seeds and all actions since `reset`, `[N, E, *action_shape]`."""
+        if self._done is None:
+            return super().state_dict()
+        actions = self.spec.actions
+        done = np.frombuffer(bytes(self._done), actions.dtype)
+        done = done.reshape(-1, self.num_envs, *actions.shape)
+        return {"env_id": self._env_id, "seeds": list(self._seeds), "done": done}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> np.ndarray:
+        """Play everything again since `reset`; return the stacks shown there."""
+        seeds = items(state, "seeds", int, default=())
+        env_id = item(state, "env_id", str, default="several games")
+        if (env_id, len(seeds)) != (self._env_id, self.num_envs) or "done" not in state:
+            raise CheckpointError(
+                f"the saved state is of {len(seeds)} x {shown_text(env_id)}, expected a vector of "
+                f"{self.num_envs} x {self._env_id}: resume with the same --env, --env_backend and "
+                "--envs_per_worker."
+            )
+        actions = self.spec.actions
+        done = array(state, "done", actions.dtype, (None, self.num_envs, *actions.shape))
+        self._seeds = list(seeds)
+        self.reset()
+        for row in done:
+            self.step(row)
+        return self._stacks
+
+    def _frames(self, observations: Any, info: Any, rows: Any) -> np.ndarray:
+        """Return frames `[E, *frame_shape]`, and note what is allowed in the rows of a mask [E]."""
+        env = self._one.env
+        if isinstance(env, MaskTakenOut):
+            observations, given = env.observation(observations), env.action_masks()
+        else:
+            given = info.get(KEY) if self._says_masks is None else self._says_masks()
+        if given is not None and self._looks_for_masks:
+            self.spec = replace(self.spec, has_action_mask=True)
+        for index in np.flatnonzero(rows).tolist() if self.spec.has_action_mask else ():
+            own = None if given is None else _row_of(given, index)
+            self._legal[index] = self._one.masks.read(own)
+        return self._one.shown.all_of(observations, self.num_envs).copy()
+
+    def _final(self, info: Any, index: int) -> Any:
+        """Return the last observation of a game that ended in SAME_STEP."""
+        final = _row_of(info["final_obs"], index) if "final_obs" in info else None
+        if final is None:
+            raise EnvironmentFault(
+                f"info has no final_obs of environment {index + 1}, whose game is over, expected "
+                "the true last observation there: the autoreset mode is SAME_STEP."
+            )
+        env = self._one.env
+        return env.observation(final) if isinstance(env, MaskTakenOut) else final
+
+    def _game_seeds(self) -> list[int] | None:
+        """Return the seeds of the games that are played, None if the vector has one for all."""
+        if not self._takes_seeds:
+            return None
+        pairs = zip(self._seeds, self._games.tolist(), strict=True)
+        return [episode_seed(seed, game) for seed, game in pairs]
+
+    def _checked(self, result: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Any]:
+        """Return the five things that `step` returned, the reward as [E] float64."""
+        if not isinstance(result, tuple) or len(result) != 5:
+            raise EnvironmentFault(f"step returned {shown(result)}, expected {STEP_RETURNS}.")
+        rows = [np.asarray(value) for value in result[1:4]]
+        for name, row in zip(("reward", "terminated", "truncated"), rows, strict=True):
+            kinds = "biuf" if name == "reward" else "biu"
+            good = row.shape == (self.num_envs,) and row.dtype.kind in kinds
+            if not good or not (np.abs(row) <= MAX_FLOAT32).all():  # nor is NaN
+                raise EnvironmentFault(
+                    f"{name} is {shown(row)} of shape {row.shape} and {row.dtype}, expected "
+                    f"({self.num_envs},) {'finite numbers' if 'f' in kinds else 'truth values'}."
+                )
+        reward, terminated, truncated = rows
+        flags = terminated.astype(bool), truncated.astype(bool)
+        return result[0], reward.astype(np.float64), *flags, result[4]
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn what the body raises into an EnvironmentFault that says where it was."""
+        try:
+            yield
+        except ConfigError:
+            raise
+        except RAISED as error:
+            step = {-1: "when it was made", 0: "its reset"}.get(self._steps, f"step {self._steps}")
+            is_told = isinstance(error, PlatformError)
+            wrong = str(error) if is_told else f"raised {describe(error)}."
+            raise EnvironmentFault(
+                f"env {shown_text(self._env_id)}, a vector of {self.num_envs}, {step}: {wrong}"
+            ) from error
+
+
+def _autoreset_mode(env: VectorEnv, env_id: str) -> AutoresetMode:
+    said = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
+    if said is None and "FunctionalJaxVectorEnv" in {each.__name__ for each in type(env).__mro__}:
+        return AutoresetMode.NEXT_STEP  # of Gymnasium, where some forget to say so
+    try:
+        return AutoresetMode(said)
+    except ValueError as error:
+        raise ConfigError(
+            f"env {shown_text(env_id)} is a vector whose metadata['autoreset_mode'] is "
+            f"{shown(said)}, expected a member of gymnasium.vector.AutoresetMode: what it does at "
+            "the end of a game cannot be seen from outside."
+        ) from error
+
+
+def _one_of(env: VectorEnv) -> gymnasium.Env:
+    """Return an environment with the spaces of each of a vector, which does nothing."""
+    one: gymnasium.Env = gymnasium.Env()
+    one.observation_space, one.action_space = env.single_observation_space, env.single_action_space
+    one.metadata = env.metadata
+    return one
+
+
+def _method(env: Any) -> Callable[[], Any] | None:
+    """Return what says the masks of all environments of a vector, None if there is no method."""
+    name, own = "action_masks", env.unwrapped
+    if isinstance(own, SyncVectorEnv):
+        has_all = all(one.has_wrapper_attr(name) for one in own.envs)
+        return (lambda: list(own.call(name))) if has_all else None
+    method: Any = getattr(own, name, None)
+    return method
+
+
+def _in_numpy(env: VectorEnv, observations: Any) -> VectorEnv:
+    """Return a vector that shows and takes NumPy, by a wrapper of Gymnasium where it does not."""
+    while isinstance(observations, (Mapping, tuple)):
+        parts = observations.values() if isinstance(observations, Mapping) else observations
+        observations = next(iter(parts))
+    package = type(observations).__module__.partition(".")[0]
+    if package in ("jax", "jaxlib", "torch"):
+        from gymnasium.wrappers.vector import ArrayConversion
+
+        own = importlib.import_module("torch" if package == "torch" else "jax.numpy")
+        return ArrayConversion(env, env_xp=own, target_xp=np)
+    return env
+
+
+def _row_of(value: Any, index: int) -> Any:
+    """Return what belongs to one environment of an array, or of a dict or tuple of arrays."""
+    if isinstance(value, Mapping):
+        return {name: _row_of(part, index) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_row_of(part, index) for part in value)
+    return value[index]

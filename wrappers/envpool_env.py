@@ -1,0 +1,192 @@
+"""EnvPool: environments in C++, many in one object, as vectors of Gymnasium.
+
+It has ids of its own. An id that Gymnasium has too is EnvPool's with `--env_backend=envpool`; one
+that only EnvPool has (CheetahRun-v1) needs no flag. Games of Atari keep the ids they have here, and
+the rules of wrappers/atari.py. Where EnvPool differs from these:
+
+* a game starts after 1 to `noop_max` frames of doing nothing rather than 0 to `noop_max` - 1, and
+  FIRE is pressed after these;
+* where a game ends within a repeated action, another of its frames may be shown last;
+* the limit of frames counts whole steps, and so do the frames of an ended game, without its start.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import math
+import warnings
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown
+from ritornello.core.project import install_extra
+from ritornello.wrappers.atari import numbers_of
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.env_kwargs import kwargs_of
+
+ENVPOOL = "envpool"  # the backend, the package, and its mark in Gymnasium's registry
+
+
+@functools.cache
+def tasks() -> dict[str, tuple[str, Any, dict[str, Any]]]:
+    """Return what EnvPool has by each of its ids: a module, a class, arguments. Imports EnvPool.
+
+    Raises:
+      ConfigError: if it cannot be imported.
+    """
+    try:
+        importlib.import_module(ENVPOOL)
+        return importlib.import_module("envpool.registration").registry.specs
+    except ImportError as error:
+        raise ConfigError(
+            f"backend is envpool, and the package envpool cannot be imported ({error}): "
+            f"{install_extra(ENVPOOL)}."
+        ) from error
+
+
+@functools.cache
+def worlds() -> frozenset[str]:
+    """Return EnvPool's ids that are no games of Atari; none where it is not installed."""
+    if importlib.util.find_spec(ENVPOOL) is None:
+        return frozenset()
+    return frozenset(name for name, (module, *_) in tasks().items() if module != "envpool.atari")
+
+
+def register(name: str) -> None:
+    """Let Gymnasium know an id that only EnvPool has."""
+    limit = tasks()[name][2].get("max_episode_steps")
+    gymnasium.register(name, vector_entry_point=ENVPOOL, max_episode_steps=limit)
+
+
+def make_pool(game: EnvConfig, rom: str | None, count: int, threads: int) -> VectorEnv:
+    """Return `count` environments of one game.
+
+    Args:
+      game: which one; of an Atari game, with everything that its id stands for.
+      rom: of an Atari game, else None.
+      count: E.
+      threads: of EnvPool's that step them.
+
+    Raises:
+      ConfigError: if EnvPool is not installed, or has no such environment.
+    """
+    options = {"num_envs": count, "num_threads": threads, **kwargs_of(game.kwargs)}
+    names = [game.env_id] if game.env_id in tasks() else []
+    if rom is not None:
+        names = [name for name, (*_, kwargs) in tasks().items() if kwargs.get("task") == rom]
+    if not names:
+        raise ConfigError(
+            f"backend is envpool, and env is {shown(game.env_id)}, which is none of the "
+            f"{len(tasks())} ids of EnvPool (envpool.list_all_envs()). Use backend auto."
+        )
+    return Pool(names[0], options) if rom is None else AtariPool(names[0], options, game)
+
+
+class Pool(VectorEnv):
+    """EnvPool's environments; NEXT_STEP is its autoreset mode. Not thread-safe.
+
+    EnvPool takes seeds when it is made, so that each `reset` makes it anew.
+    """
+
+    def __init__(self, task: str, options: dict[str, Any]) -> None:
+        """Read the spaces; nothing is started before `reset`.
+
+        Args:
+          task: an id of EnvPool.
+          options: what `envpool.make` takes.
+
+        Raises:
+          ConfigError: if it is for several players.
+        """
+        self._task, self._options = task, options
+        self._pool: Any = None
+        self._envpool: Any = importlib.import_module(ENVPOOL)
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "takes_seeds": True}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of bounds in float64
+            spec = self._envpool.make_spec(task, **options)
+            self.single_observation_space = spec.gymnasium_observation_space
+            self.single_action_space = _with_bounds(spec.gymnasium_action_space)
+        if spec.config.max_num_players > 1:
+            raise ConfigError(f"EnvPool's {task} is for several players, expected one for one.")
+        self.num_envs = options["num_envs"]
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        """Make the environments with `seed`, one of 31 bits for each; start them."""
+        self.close_extras()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._pool = self._envpool.make_gymnasium(self._task, seed=seed, **self._options)
+            return self._pool.reset()
+
+    def step(self, actions: Any) -> Any:
+        """Do `actions` [E, ...]."""
+        return self._pool.step(actions)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """End EnvPool's threads."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+
+class AtariPool(Pool):
+    """Games of Atari, one frame each; the rules are those of wrappers/atari.py.
+
+    `info` holds `life_lost` and `episode_frame_number`, each [E], as there.
+    """
+
+    def __init__(self, task: str, options: dict[str, Any], game: EnvConfig) -> None:
+        """Have EnvPool follow the rules of `game`."""
+        self._repeat, self._episodic_life = game.action_repeat, game.episodic_life
+        rules = {
+            "frame_skip": game.action_repeat,
+            "stack_num": 1,
+            "noop_max": game.noop_max,
+            "use_fire_reset": game.fire_reset,
+            "max_episode_steps": math.ceil(game.max_episode_frames / game.action_repeat),
+            "repeat_action_probability": game.sticky_action_probability or 0.0,
+            "full_action_space": game.full_action_space,
+            "gray_scale": game.grayscale,
+            "img_height": game.height,
+            "img_width": game.width,
+            "episodic_life": False,  # it would start the game anew
+            "reward_clip": False,
+        }
+        super().__init__(task, {**options, **rules})
+        self.metadata["channels"] = "first"
+        self._numbers = np.array(numbers_of(game.actions)) if game.actions else None
+        if self._numbers is not None:
+            self.single_action_space = Discrete(len(self._numbers))
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        """Start all games."""
+        frames, info = super().reset(seed=seed)
+        self._lives = info["lives"].copy()
+        return frames, info
+
+    def step(self, actions: Any) -> Any:
+        """Do `actions` [E], and compare lives."""
+        numbers = actions if self._numbers is None else self._numbers[actions]
+        frames, reward, terminated, truncated, info = super().step(numbers)
+        lives = info["lives"]
+        # At 0 lives some games go on for a few frames: no loss yet (wrappers/atari.py).
+        info["life_lost"] = (lives < self._lives) & (lives > 0) & self._episodic_life
+        info["episode_frame_number"] = info["elapsed_step"] * self._repeat
+        self._lives = lives.copy()
+        return frames, reward, terminated, truncated, info
+
+
+def _with_bounds(space: Any) -> Any:
+    """Return a Box without the lower bound by which EnvPool means none: the smallest number."""
+    if not isinstance(space, Box) or space.dtype.kind != "f":
+        return space
+    low = np.where(space.low == np.finfo(space.dtype).tiny, -np.inf, space.low)
+    return Box(low, space.high, dtype=space.dtype)
