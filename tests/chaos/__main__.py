@@ -18,6 +18,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.chaos.faults import FAULTS, Fault, plan_of
+from tests.chaos.preemption import Preemption
 from tests.chaos.session import Session, Stuck, damage_of, is_temporary, updates_of
 
 SMALL = (
@@ -33,6 +34,7 @@ KINDS = {
     "replay": ("--save_replay=True",),
     "memory": ("--use_lstm=True",),
 }
+NAMES = [*FAULTS, "preempted"]
 SAVE_PERIODS = (10, 20, 40)
 RESUMED_UPDATES = 1  # that a resume has to add, on a busy machine too
 
@@ -124,6 +126,15 @@ class Scenario:
             self.broken.append("continuous: records of the resume do not follow one another")
 
 
+def scenario_of(name: str, folder: Path, rng: random.Random) -> Scenario | Preemption:
+    """Return the scenario of a fault, or a run that is taken away again and again."""
+    if name in FAULTS:
+        return Scenario(folder, FAULTS[name], rng)
+    kinds = {**KINDS, "learners": ("--learner_count=2", "--worker_count=1")}
+    kind = rng.choice(tuple(kinds))
+    return Preemption(folder, rng, kind, [*SMALL, *kinds[kind]])
+
+
 def main() -> int:
     """Play scenarios until the time or their number is over; return 1 if a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
@@ -131,23 +142,23 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first scenario")
     parser.add_argument("--scenarios", type=int, default=1_000_000)
-    parser.add_argument("--only", default="", help=f"faults with commas: {', '.join(FAULTS)}")
+    parser.add_argument("--only", default="", help=f"faults with commas: {', '.join(NAMES)}")
     options = parser.parse_args()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, which a child inherits
-    names = options.only.split(",") if options.only else list(FAULTS)
+    names = options.only.split(",") if options.only else NAMES
     folder = Path(tempfile.mkdtemp(prefix="chaos_"))
     until, held, broken = time.monotonic() + 60 * options.minutes, Counter[str](), Counter[str]()
     for number in range(options.first, options.first + options.scenarios):
         if time.monotonic() >= until:
             break
         rng = random.Random(f"{options.seed} {number}")
-        fault = FAULTS[names[number % len(names)]]
-        scenario = Scenario(folder / f"{number:04d}_{fault.name}", fault, rng)
+        name = names[number % len(names)]
+        scenario = scenario_of(name, folder / f"{number:04d}_{name}", rng)
         problems = scenario.play()
-        (broken if problems else held)[fault.name] += 1
+        (broken if problems else held)[name] += 1
         left_s = max(0.0, until - time.monotonic())
         told = "; ".join(problems) or "held"
-        print(f"{number:4} {fault.name:20} {scenario.kind:12} {told} ({left_s / 60:.0f} min left)")
+        print(f"{number:4} {name:20} {scenario.kind:12} {told} ({left_s / 60:.0f} min left)")
         if not problems:
             shutil.rmtree(scenario.folder, ignore_errors=True)
     print(f"{sum(held.values())} scenarios held, {sum(broken.values())} did not; {folder}")

@@ -93,6 +93,11 @@ class Session:
         limit_s = START_S if self.updates() == 0 else UPDATES_S
         self._wait(lambda: self.updates() >= updates, limit_s, f"update {updates}")
 
+    def wait_checkpoint(self, updates: int) -> None:
+        """Wait until an update so late is saved, or the program has ended."""
+        saved = lambda: max(map(updates_of, self.checkpoints()), default=0)  # noqa: E731
+        self._wait(lambda: saved() >= updates, START_S, f"a checkpoint of update {updates}")
+
     def wait_folder(self) -> None:
         """Wait until the run folder is there, or the program has ended."""
         self._wait(lambda: bool(self.folders()), START_S, "a run folder")
@@ -146,12 +151,15 @@ class Session:
 
     def records(self) -> list[dict[str, Any]]:
         """Return the complete records, read by nothing but their format."""
+        return [record for folder in self.folders() for record in self.records_of(folder)]
+
+    def records_of(self, run: Path) -> list[dict[str, Any]]:
+        """Return the complete records of one run folder."""
         found = []
-        for folder in self.folders():
-            with contextlib.suppress(OSError):
-                for line in (folder / "metrics.jsonl").read_bytes().split(b"\n")[:-1]:
-                    with contextlib.suppress(ValueError):
-                        found.append(json.loads(line))
+        with contextlib.suppress(OSError):
+            for line in (run / "metrics.jsonl").read_bytes().split(b"\n")[:-1]:
+                with contextlib.suppress(ValueError):
+                    found.append(json.loads(line))
         return found
 
     def updates(self) -> int:

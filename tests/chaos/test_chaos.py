@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.__main__ import Scenario
-from tests.chaos.faults import FAULTS
+from tests.chaos.__main__ import NAMES, scenario_of
 
 
 @pytest.mark.chaos
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it looks into /proc")
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_fault_costs_nothing(name: str, tmp_path: Path) -> None:
     rng = random.Random(f"{os.environ.get('CHAOS_SEED', '1')} {name}")
-    assert Scenario(tmp_path / name, FAULTS[name], rng).play() == []
+    assert scenario_of(name, tmp_path / name, rng).play() == []

@@ -1,13 +1,11 @@
 import json
 import signal
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from ritornello import main
 from ritornello.agent.stored.checkpoint import load
-from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.project import main_command
 from ritornello.metrics.record import check_declared
 from tests.deadlines import wait_until
@@ -80,27 +78,6 @@ def test_a_run_can_be_resumed_in_its_folder_and_in_a_new_one(tmp_path):
     status, output = run(tmp_path, *resume, "--environment_max_steps=3500", "--new_run_folder=True")
     assert status == 0, output
     assert len(list(tmp_path.iterdir())) == 2
-
-
-def has_learned(run, sessions):
-    if not (run / "metrics.jsonl").exists() or len(RunFolder(run).sessions()) < sessions:
-        return False
-    return any(record["updates"] for record in records(run))
-
-
-@pytest.mark.slow
-def test_a_job_that_repeats_starts_its_run_goes_on_with_it_and_ends(tmp_path):
-    job = (f"--resume_or_start={tmp_path / 'job'}", *SMALL, "--environment_max_steps=100000")
-    for asked in (1, 2):
-        with started(tmp_path, *job) as process:
-            wait_until(partial(has_learned, tmp_path / "job", asked), "it begins", process)
-            process.send_signal(signal.SIGUSR1)
-            process.communicate(timeout=HANGS_S)
-        assert process.returncode == 130, asked
-    assert only_run(tmp_path).name == "job"
-    done = (*job[:-1], "--environment_max_steps=1")
-    status, output = run(tmp_path, *done)
-    assert (status, "error" in output) == (0, False), output
 
 
 @pytest.mark.slow
