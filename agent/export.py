@@ -2,6 +2,9 @@
 
     python -m ritornello.agent.export --load_model_url=results/<run> --output=models/pong
 
+With --format=onnx or torch it is a folder whose network acts without this program instead
+(agent/deployed/), of a model folder too.
+
 The training facts come from the checkpoint and from the run folder that it lies in; a score is
 among them if the checkpoint was tested before (--op_mode=test). `--card` writes a card for people
 beside them (agent/testing/model_card.py), `--push` sends all to a model hub (agent/stored/hub.py).
@@ -38,6 +41,7 @@ from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.project import main_command
 from ritornello.flags.names import named_values
 from ritornello.metrics.run_files import is_regular
+from ritornello.wrappers.trusted_modules import trust_every_module
 
 # Flags that say where things are, and what one session does; a card is for other machines.
 PLACES = ("results_dir", "run_name", "load_model_url", "flags_file", "live", "console", "sink")
@@ -166,7 +170,14 @@ def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:
     parser.add_argument(
         "--output",
         required=True,
-        help="the model folder, e.g. models/pong; made, or written anew",
+        help="the folder, e.g. models/pong; made, or written anew",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("weights", "onnx", "torch"),
+        default="weights",
+        help="weights: a model folder, for this program; onnx (extra onnx), torch (torch.export): "
+        "a network that acts without it (default: %(default)s)",
     )
     add_switch(parser, "--card", f"also write {CARD}: score, film, flags, command")
     parser.add_argument(
@@ -176,11 +187,14 @@ def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:
         help="also send the model, and the card, to the Hugging Face Hub (extra hub)",
     )
     add_switch(parser, "--private", "with --push: a new repository is visible to its owner only")
+    add_switch(parser, "--trust_env_module", "as of main.py; for onnx and torch")
     try:
         options = parser.parse_args(with_home(argv))
         if not options.output.strip():
             raise ConfigError("--output names no folder: give one, e.g. --output=models/pong.")
         output = Path(options.output)
+        if options.format != "weights":
+            return _deploy(options, show)
         facts = export(options.load_model_url, output)
         names = [WEIGHTS, FLAGS, FACTS]
         target: Repository | None = options.push
@@ -198,6 +212,20 @@ def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:
         parser.exit(2, f"error: {printable(str(error))}\n")
     except KeyboardInterrupt:
         parser.exit(INTERRUPTED, "interrupted: the same command writes the model anew\n")
+
+
+def _deploy(options: argparse.Namespace, show: Callable[[str], None]) -> None:
+    """Write a network that acts without this program, and show what was written."""
+    from ritornello.agent.deployed.formats import deploy
+
+    if options.card or options.push:
+        raise ConfigError("--card and --push are of model folders: expected --format=weights.")
+    if options.trust_env_module:
+        trust_every_module()
+    lines = deploy(options.load_model_url, options.format, Path(options.output))
+    with reader_may_leave():
+        for line in lines:
+            show(line)
 
 
 def _home(checkpoint: Checkpoint) -> Path:

@@ -8,6 +8,7 @@ does not say: which rows are resets, lost lives, and the statistics of whole gam
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv
@@ -17,7 +18,33 @@ from ritornello.core.rng import child_seed
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.atari import numbers_of
 from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.env_ids import rom_name
 from ritornello.wrappers.vector import EnvVector, StepResult, check_actions
+
+
+def vector_arguments(config: EnvConfig) -> dict[str, Any]:
+    """Return what `AtariVectorEnv` is made with, besides the number of games.
+
+    Args:
+      config: of one game, the rules, with the probability of sticky actions filled in.
+    """
+    return {
+        "game": rom_name(config.env_id),
+        "frameskip": config.action_repeat,
+        "maxpool": True,
+        "stack_num": config.frames_stacked,
+        "img_height": config.height,
+        "img_width": config.width,
+        "grayscale": config.grayscale,
+        "noop_max": config.noop_max,
+        "use_fire_reset": config.fire_reset,
+        "max_num_frames_per_episode": config.max_episode_frames,
+        "repeat_action_probability": config.sticky_action_probability or 0.0,
+        "full_action_space": config.full_action_space,
+        "reward_clipping": False,
+        "episodic_life": False,
+        "life_loss_info": False,
+    }
 
 
 class AleVector(EnvVector):
@@ -35,7 +62,6 @@ class AleVector(EnvVector):
         self,
         spec: EnvSpec,
         config: EnvConfig,
-        rom_name: str,
         seeds: Sequence[int],
         threads: int = 1,
     ) -> None:
@@ -44,7 +70,6 @@ class AleVector(EnvVector):
         Args:
           spec: what the games show, read off the readable environment.
           config: the rules, with the probability of sticky actions filled in.
-          rom_name: name of the ROM as ale-py spells it, e.g. "space_invaders".
           seeds: E root seeds.
           threads: that step the games; 1 for workers, which are one to a core.
         """
@@ -56,23 +81,7 @@ class AleVector(EnvVector):
         # 31 bits, and never 0 or -1, which some versions of the emulator take as "by the clock".
         self._seeds = np.array([child_seed(seed, "ale") % (2**31 - 1) + 1 for seed in seeds])
         self._env = AtariVectorEnv(
-            rom_name,
-            self.num_envs,
-            num_threads=threads,
-            frameskip=config.action_repeat,
-            maxpool=True,
-            stack_num=config.frames_stacked,
-            img_height=config.height,
-            img_width=config.width,
-            grayscale=config.grayscale,
-            noop_max=config.noop_max,
-            use_fire_reset=config.fire_reset,
-            max_num_frames_per_episode=config.max_episode_frames,
-            repeat_action_probability=config.sticky_action_probability or 0.0,
-            full_action_space=config.full_action_space,
-            reward_clipping=False,
-            episodic_life=False,
-            life_loss_info=False,
+            num_envs=self.num_envs, num_threads=threads, **vector_arguments(config)
         )
 
     def reset(self) -> np.ndarray:

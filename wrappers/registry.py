@@ -44,7 +44,6 @@ from ritornello.wrappers.env_ids import (
     check_taken,
     find_gym_spec,
     is_atari,
-    rom_name,
 )
 from ritornello.wrappers.env_kwargs import kwargs_of
 from ritornello.wrappers.extra_worlds import draw_without_display, prepare_world
@@ -312,7 +311,7 @@ def make_env_vector(
     start = 0
     for task, run in groupby(tasks):
         end = start + len(list(run))
-        game = _runnable(games[task], spec)
+        game = runnable(games[task], spec)
         game_spec, part_seeds = replace(spec, env_id=game.env_id), seeds[start:end]
         if batch_backend(game, render_mode):
             if is_atari(game.env_id):
@@ -324,9 +323,7 @@ def make_env_vector(
         elif backend.name == "ale_vector":
             from ritornello.wrappers.ale_vector import AleVector  # needs an ale-py built with it
 
-            rom = rom_name(game.env_id)
-            game = as_registered(game)
-            parts.append(AleVector(game_spec, game, rom, part_seeds, threads))
+            parts.append(AleVector(game_spec, as_registered(game), part_seeds, threads))
         else:
             from ritornello.wrappers.gym_vector import GymVector
 
@@ -345,10 +342,10 @@ def make_single_env(
     Raises:
       ConfigError: if the environment is unknown or not supported.
     """
-    return _env_maker(_runnable(config.games[task], make_env_spec(config)), render_mode)()
+    return _env_maker(runnable(config.games[task], make_env_spec(config)), render_mode)()
 
 
-def _runnable(game: EnvConfig, spec: EnvSpec) -> EnvConfig:
+def runnable(game: EnvConfig, spec: EnvSpec) -> EnvConfig:
     """Return one game's config with the agent's actions, () if they are the game's own.
 
     Whether FIRE is pressed at the start of a game is decided by its own actions, so that it starts

@@ -7,7 +7,7 @@ over all of these makes the features. Sizes: N observations, S stacked frames, D
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -83,9 +83,13 @@ class PartsTorso(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Map `[N, S * bytes]` uint8 to features `[N, F]`."""
+        return self.of_parts(self.parts(obs))
+
+    def of_parts(self, parts: Sequence[Tensor]) -> Tensor:
+        """Map what `parts` returns to features `[N, F]`."""
         torsos = iter(self.image_torsos)
         features = []
-        for (part, _), seen in zip(self._places, self.parts(obs), strict=True):
+        for (part, _), seen in zip(self._places, parts, strict=True):
             if part.is_image:
                 features.append(next(torsos)(seen))
                 continue

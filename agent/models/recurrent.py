@@ -83,6 +83,8 @@ def changed_rows(first: Tensor, keep_gradient: Tensor | None) -> list[bool]:
       first: [T, B] bool, True where the memory is cleared.
       keep_gradient: [T, B] bool, or None for all True.
     """
+    if torch.compiler.is_exporting():
+        return [True] * len(first)  # a graph has no answers yet, and clears by `first` every time
     changed = first.any(1)
     if keep_gradient is not None:
         changed = changed | ~keep_gradient.all(1)

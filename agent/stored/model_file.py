@@ -137,7 +137,7 @@ def save_model(
     kept = {name: value for name, value in flags.items() if name not in FLAGS_OF_THE_MACHINE}
     about = {**facts, "sha256": hashlib.sha256(content).hexdigest()}
     try:
-        _check_is_of_no_run(folder)
+        check_is_of_no_run(folder)
         folder.mkdir(parents=True, exist_ok=True)
         remove_temporaries(folder)
         with (  # all are written before one takes its place, the innermost first
@@ -152,7 +152,7 @@ def save_model(
         raise ConfigError(f"Cannot write the model folder {folder}: {error}.") from error
 
 
-def _check_is_of_no_run(folder: Path) -> None:
+def check_is_of_no_run(folder: Path) -> None:
     """Raise ConfigError if a folder is that of a run or of its checkpoints.
 
     A model in there would be taken for what the run is resumed from, or replace its flags.

@@ -1,0 +1,178 @@
+"""The folder of a network that acts without this program, in one of two formats.
+
+* `network.onnx`, for onnxruntime and whatever else reads ONNX (extra onnx);
+* `network.pt2`, of torch.export, for `torch.export.load`.
+
+Both take any number of environments. Before it is written, each is compared with the model.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import logging
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import Dim, ExportedProgram
+
+from ritornello.agent.assembly import build_model
+from ritornello.agent.deployed.graph import ActingGraph
+from ritornello.agent.deployed.page import PAGE, page
+from ritornello.agent.deployed.preprocessing import PREPROCESSING, preprocessing
+from ritornello.agent.session import prepare
+from ritornello.agent.stored.model_file import check_is_of_no_run
+from ritornello.core.atomic_file import atomic_file, write_json, write_text
+from ritornello.core.errors import ConfigError, first_line
+from ritornello.core.project import install_extra
+
+NETWORKS = {"onnx": "network.onnx", "torch": "network.pt2"}  # the file of each format
+# Of an output, as a share of its largest number or of 1. Rounding gives 1e-6 and, of deep networks
+# on the noise that is shown here, 1e-5; another network would give 1e-2.
+TOLERANCE = 1e-4
+
+# Runs a network: arrays by name -> arrays by name.
+Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+def deploy(url: str, kind: str, output: Path) -> list[str]:
+    """Write the folder of a network; return lines about it.
+
+    Args:
+      url: whatever --load_model_url of main.py takes.
+      kind: one of `NETWORKS`.
+      output: the folder, made or written anew.
+
+    Raises:
+      CheckpointError: if there is no sound agent.
+      ConfigError: if the agent cannot be written so, or the folder is another's.
+    """
+    if (output / PAGE).exists() and not (output / PREPROCESSING).exists():
+        raise ConfigError(f"{output} has a {PAGE} that is not of an export: give another folder.")
+    session = prepare(["--op_mode=test", f"--load_model_url={url}"])
+    blueprint, checkpoint = session.blueprint, session.checkpoint
+    assert checkpoint is not None, "prepare loads the checkpoint of a test"
+    model = build_model(blueprint.flags, blueprint.env_spec)
+    model.load_state_dict(checkpoint.state["learner"]["model"])
+    graph = ActingGraph(model, blueprint.env_spec)
+    content = network_file(graph, kind)
+    difference = largest_difference(graph, runner(kind, content))
+    if not difference <= TOLERANCE:
+        raise ConfigError(
+            f"the network as {kind} differs from the agent by {difference:.0e} of its outputs, "
+            f"expected at most {TOLERANCE:g}: nothing is written."
+        )
+    about = preprocessing(blueprint, graph, NETWORKS[kind])
+    try:
+        check_is_of_no_run(output)
+        output.mkdir(parents=True, exist_ok=True)
+        for name in NETWORKS.values():  # of an earlier export, perhaps of another agent
+            (output / name).unlink(missing_ok=True)
+        with atomic_file(output / NETWORKS[kind]) as file:
+            file.write(content)
+        write_json(output / PREPROCESSING, about)
+        write_text(output / PAGE, page(about, kind))
+    except OSError as error:
+        raise ConfigError(f"Cannot write the folder {output}: {error}.") from error
+    return [
+        f"{output}: {blueprint.env_spec.env_id}, {checkpoint.agent_steps:,} agent steps, "
+        f"{NETWORKS[kind]} of {len(content) / 1e6:.1f} MB",
+        f"  takes {', '.join(graph.inputs)}; says {', '.join(graph.outputs)}",
+        f"  differs from the agent by at most {difference:.0e}",
+        f"play: {output / PAGE} has a script",
+    ]
+
+
+def network_file(graph: ActingGraph, kind: str) -> bytes:
+    """Return the content of the file of a graph, in one of the formats `NETWORKS`.
+
+    Raises:
+      ConfigError: if the network cannot be written so, as one of a user's own may not, or a
+        package is missing.
+    """
+    if kind == "onnx":
+        _import_onnx()
+    example = graph.example(2)
+    shapes = ({name: {0: Dim("batch", min=1)} for name in example},)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(graph, (example,), dynamic_shapes=shapes, strict=False)
+            return _as_onnx(graph, program, shapes) if kind == "onnx" else _as_torch(program)
+    except Exception as error:  # of whatever the layers of a user's network do
+        raise ConfigError(
+            f"the network cannot be written as {kind}: {first_line(error)}. Expected layers that "
+            "torch.export can follow: no decision in Python that depends on numbers in a tensor."
+        ) from error
+
+
+def _as_torch(program: ExportedProgram) -> bytes:
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # paths of this machine
+    content = io.BytesIO()
+    torch.export.save(program, content)
+    return content.getvalue()
+
+
+def _as_onnx(graph: ActingGraph, program: ExportedProgram, shapes: Any) -> bytes:
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses packages nobody wants
+    made = torch.onnx.export(
+        program,
+        dynamo=True,
+        input_names=list(graph.inputs),
+        output_names=list(graph.outputs),
+        dynamic_shapes=shapes,
+        verbose=False,
+    )
+    assert made is not None
+    for node in made.model.graph:
+        node.metadata_props.clear()  # paths of this machine
+    content: bytes = made.model_proto.SerializeToString()
+    return content
+
+
+def runner(kind: str, content: bytes) -> Run:
+    """Return what runs the network in a file of this content, on one thread of the CPU."""
+    if kind == "torch":
+        module = torch.export.load(io.BytesIO(content)).module()
+        return lambda inputs: {
+            name: value.numpy()
+            for name, value in module({n: torch.from_numpy(v) for n, v in inputs.items()}).items()
+        }
+    onnxruntime = _import_onnx()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda inputs: dict(zip(names, session.run(None, dict(inputs)), strict=True))
+
+
+def _import_onnx() -> Any:
+    """Return onnxruntime, or raise ConfigError if it or what writes ONNX is not installed."""
+    try:
+        importlib.import_module("onnxscript")
+        return importlib.import_module("onnxruntime")
+    except ImportError as error:
+        raise ConfigError(
+            f"--format=onnx needs packages that are not installed: {install_extra('onnx')}"
+        ) from error
+
+
+def largest_difference(graph: ActingGraph, run: Run) -> float:
+    """Return how far a written network is from its graph on random inputs, see TOLERANCE."""
+    worst = 0.0
+    for count in (1, 5):
+        inputs = graph.example(count)
+        got = run({name: value.numpy() for name, value in inputs.items()})
+        with torch.no_grad():
+            expected = graph(inputs)
+        for name, value in expected.items():
+            if value.is_floating_point():  # a choice between two that are alike may differ
+                wanted = value.numpy()
+                scale = max(1.0, float(np.abs(wanted).max()))
+                worst = max(worst, float(np.abs(got[name] - wanted).max()) / scale)
+    return worst

@@ -1,0 +1,169 @@
+"""`ActingGraph`: one decision of a trained model as a pure function of named tensors.
+
+    obs, what is remembered, noise -> parameters, value, what is remembered, two choices of actions
+
+It calls the parts of the model that acts in this program, so there is no second network. What an
+agent does not look at is no input: one for Pong has `obs` and `exponential_noise` alone. A graph
+draws no random numbers; whoever runs it hands them in, so that a seed of theirs decides all draws.
+Sizes: B environments, P parameters of the distribution of actions.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ritornello.agent.models.base import ActorCritic, Inputs
+from ritornello.agent.models.parts import PartsTorso
+from ritornello.agent.models.pixels import PixelStatistics
+from ritornello.agent.models.recurrent import ExtraInputs
+from ritornello.core.spec import CHOICE, NUMBERS, EnvSpec
+
+# Inputs besides observations, whose names begin with obs.
+STATE, FIRST, LAST_ACTION, LAST_REWARD = "state", "first", "last_action", "last_reward"
+TASK, MASK, EXPONENTIAL, NORMAL = "task_id", "action_mask", "exponential_noise", "normal_noise"
+NOISE = {CHOICE: EXPONENTIAL, NUMBERS: NORMAL}
+NEXT_STATE = "next_state"
+
+
+class Port(NamedTuple):
+    """One input or output of a graph, [B, *shape]."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    meaning: str  # for people
+
+
+class ActingGraph(nn.Module):
+    """One decision in B environments; `inputs` and `outputs` say what goes in and comes out."""
+
+    def __init__(self, model: ActorCritic, spec: EnvSpec) -> None:
+        """Take a copy of a model, whose weights change no more.
+
+        Args:
+          model: the network, of `spec`, fp32, on the CPU.
+          spec: what its games show and accept.
+        """
+        super().__init__()
+        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        for module in self.model.modules():
+            if isinstance(module, PixelStatistics):
+                module.settle()
+        self.spec = spec
+        self.inputs = _inputs(self.model, spec)
+        actions, size = spec.actions, self.model.state_count
+        ports = {
+            "params": Port((actions.param_count,), "float32", "logits; means and log deviations"),
+            "value": Port((), "float32", "the discounted return that the agent expects"),
+            NEXT_STATE: Port((size,), "float32", "state of the next step"),
+            "greedy_action": Port(actions.shape, actions.dtype, "the most probable action"),
+            "sampled_action": Port(actions.shape, actions.dtype, "a draw, by the noise"),
+        }
+        self.outputs = {name: ports[name] for name in ports if name != NEXT_STATE or size}
+        with torch.no_grad():  # what follows from constants alone is kept, and is one itself then
+            self(self.example(2))
+
+    def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Decide; a tensor [B, *shape] for each of `inputs` gives one for each of `outputs`."""
+        model = self.model
+        obs = [inputs[name] for name in self.inputs if name.startswith("obs")]
+        nothing = torch.zeros(obs[0].shape[0])
+        seen = Inputs(
+            obs[0],
+            inputs.get(FIRST, nothing.bool()),
+            inputs.get(LAST_ACTION, nothing.long()),
+            inputs.get(LAST_REWARD, nothing),
+            inputs.get(TASK),
+        )
+        if isinstance(model.torso_net, PartsTorso):
+            features = model.torso_net.of_parts(obs)
+        else:
+            features = model.torso_net(model.seen(obs[0], seen.task_id))
+        state = inputs.get(STATE, nothing[:, None][:, :0])
+        hidden, state = model.hidden(features[None], seen.as_row(), state)
+        heads = model.heads(hidden[0], seen.task_id, inputs.get(MASK))
+        made = (heads.params, heads.value, *([state] if model.state_count else []))
+        choices = (model.distribution.mode(heads.params), self._sampled(heads.params, inputs))
+        return dict(zip(self.outputs, (*made, *choices), strict=True))
+
+    def _sampled(self, params: Tensor, inputs: dict[str, Tensor]) -> Tensor:
+        """Return what `Distribution.sample` draws, from noise that is handed in."""
+        actions = self.spec.actions
+        noise = {
+            kind: iter(inputs[name].split_with_sizes(_counts(self.spec, kind), -1))
+            for kind, name in NOISE.items()
+            if name in inputs
+        }
+        columns = []
+        own_params = params.split_with_sizes([part.param_count for part in actions.parts], -1)
+        for part, own in zip(actions.parts, own_params, strict=True):
+            drawn = next(noise[part.kind])
+            if part.kind == CHOICE:
+                columns.append((own - drawn.log()).argmax(-1, keepdim=True))
+            else:
+                mean, log_std = own.chunk(2, -1)
+                columns.append(mean + log_std.exp() * drawn)
+        if actions.is_single_choice:
+            return columns[0].squeeze(-1)
+        return torch.cat([column.to(getattr(torch, actions.dtype)) for column in columns], -1)
+
+    def example(self, count: int) -> dict[str, Tensor]:
+        """Return random inputs of B = `count` environments; the first of them starts a game."""
+        draw = torch.Generator().manual_seed(count)
+        actions, made = self.spec.actions, dict[str, Tensor]()
+        for name, port in self.inputs.items():
+            shape = (count, *port.shape)
+            made[name] = torch.randn(shape, generator=draw)
+            if port.dtype == "uint8":
+                made[name] = torch.randint(0, 256, shape, dtype=torch.uint8, generator=draw)
+            elif name == EXPONENTIAL:
+                made[name] = made[name].exponential_(generator=draw)
+            elif name == LAST_ACTION:
+                params = torch.randn(count, actions.param_count, generator=draw)
+                made[name] = self.model.distribution.sample(params, draw)
+        each = torch.arange(count)
+        known = {FIRST: each == 0, TASK: each % self.spec.task_count}
+        known[MASK] = (each[:, None] + torch.arange(actions.param_count)) % 3 < 2
+        return made | {name: value for name, value in known.items() if name in made}
+
+
+def _counts(spec: EnvSpec, kind: str) -> list[int]:
+    return [part.count for part in spec.actions.parts if part.kind == kind]
+
+
+def _inputs(model: ActorCritic, spec: EnvSpec) -> dict[str, Port]:
+    """Return what a model looks at, by name; observations come first."""
+    extras, actions = getattr(model.core, "extras", ExtraInputs()), spec.actions
+    ports: dict[str, Port] = {}
+    newest = f"the newest {spec.frames_stacked} of" if spec.frames_stacked > 1 else "all of"
+    for number, part in enumerate(spec.observation_parts):
+        name = "obs_" + re.sub(r"\W+", "_", part.name).strip("_")
+        name = f"{name}_{number}" if name in ports else name
+        shape = (spec.frames_stacked * part.shape[0], *part.shape[1:])
+        ports[name] = Port(shape, part.dtype, f"{newest} {part.name}")
+    if not ports:
+        ports["obs"] = Port(spec.obs_shape, spec.frame_dtype, f"{newest} what is shown")
+    if model.state_count:
+        text = "next_state of the step before; zeros at first"
+        ports[STATE] = Port((model.state_count,), "float32", text)
+    if model.state_count or extras.actions or extras.reward:
+        ports[FIRST] = Port((), "bool", "whether a game starts, and nothing is remembered")
+    if extras.actions:
+        ports[LAST_ACTION] = Port(actions.shape, actions.dtype, "the action of the step before")
+    if extras.reward:
+        ports[LAST_REWARD] = Port((), "float32", "the raw reward of the step before")
+    if spec.task_count > 1:
+        ports[TASK] = Port((), "int64", "number of the game")
+    if spec.has_action_mask:
+        text = "what is allowed; true for each parameter of real numbers"
+        ports[MASK] = Port((actions.param_count,), "bool", text)
+    for kind, name in NOISE.items():
+        width = sum(_counts(spec, kind))
+        if width:
+            text = f"draws of the standard {name.split('_')[0]} distribution, for sampled_action"
+            ports[name] = Port((width,), "float32", text)
+    return ports

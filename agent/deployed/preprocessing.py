@@ -1,0 +1,150 @@
+"""What stands between an environment and the inputs of an exported network, as JSON.
+
+A script that reads it can show the network what the agent was shown in training, and do in the
+environment what the network says, without this program. Whatever concerns an observation alone,
+such as its normalisation, is in the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+
+from ritornello.agent.assembly import Blueprint
+from ritornello.agent.deployed.graph import MASK, ActingGraph, Port
+from ritornello.agent.testing.player import game_config
+from ritornello.core.spec import EnvSpec
+from ritornello.wrappers.action_masks import mask_taken_out
+from ritornello.wrappers.atari import numbers_of
+from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.env_ids import as_registered, is_atari
+from ritornello.wrappers.env_kwargs import kwargs_of
+from ritornello.wrappers.images import channel_axes, is_image_space
+from ritornello.wrappers.registry import make_as_it_is, runnable
+from ritornello.wrappers.spaces import leaves
+
+PREPROCESSING = "preprocessing.json"
+FORMAT_VERSION = 1
+# What the arguments of AtariVectorEnv mean, for who makes frames by other means.
+ATARI_RULES = {
+    "frameskip": "an action is repeated for so many frames; their rewards add up",
+    "maxpool": "shown is the pixel-wise maximum of their last two; a game's first frame alone",
+    "grayscale": "round(0.2989 red + 0.587 green + 0.114 blue); else RGB, channels first",
+    "img_height, img_width": "resized by averaging areas (cv2.INTER_AREA), after the maximum",
+    "use_fire_reset": "FIRE, if the game has it, is pressed for one frame at its start",
+    "noop_max": "then NOOP up to a frame drawn from 0 to noop_max - 1, that of FIRE counted",
+    "repeat_action_probability": "of each frame, that the emulator repeats the action before",
+    "episodic_life": "a lost life ends nothing",
+}
+
+
+def preprocessing(blueprint: Blueprint, graph: ActingGraph, network: str) -> dict[str, Any]:
+    """Return what `preprocessing.json` says, as JSON types.
+
+    Args:
+      blueprint: of the agent; makes an environment that is not Atari's, to read its spaces.
+      graph: its network.
+      network: name of the file of the network.
+    """
+    spec = blueprint.env_spec
+    return {
+        "format_version": FORMAT_VERSION,
+        "network": network,
+        "inputs": _ports(graph.inputs),
+        "outputs": _ports(graph.outputs),
+        "normalisation": "in the network: it takes observations as they are",
+        "frame_stack": {
+            "count": spec.frames_stacked,
+            "order": "oldest first, joined along the first axis",
+            "before_the_start_of_a_game": 0,
+        },
+        "games": [
+            {"task_id": number, "env_id": env_id, **_game(blueprint, graph, env_id)}
+            for number, env_id in enumerate(spec.tasks)
+        ],
+    }
+
+
+def _ports(ports: Mapping[str, Port]) -> dict[str, Any]:
+    return {
+        name: {"shape": ["batch", *port.shape], "dtype": port.dtype, "meaning": port.meaning}
+        for name, port in ports.items()
+    }
+
+
+def _game(blueprint: Blueprint, graph: ActingGraph, env_id: str) -> dict[str, Any]:
+    spec = blueprint.env_spec
+    config = runnable(game_config(blueprint, env_id), spec)
+    if is_atari(env_id):
+        return _atari(as_registered(config), spec)
+    with closing(make_as_it_is(env_id, config.kwargs)) as env:
+        inputs = [name for name in graph.inputs if name.startswith("obs")]
+        said: dict[str, Any] = {"env_kwargs": kwargs_of(config.kwargs)}
+        if spec.has_action_mask:
+            said[MASK] = _where_masks_are(env)
+        return {**said, "observation": _observation(env, spec, inputs), "action": _action(env)}
+
+
+def _where_masks_are(env: gymnasium.Env) -> str:
+    """Return the expression of what an environment allows, in a script that plays it."""
+    if mask_taken_out(env) is not env:
+        return f"observation[{MASK!r}]"
+    has_method = env.has_wrapper_attr("action_masks")
+    return "env.get_wrapper_attr('action_masks')()" if has_method else f"info[{MASK!r}]"
+
+
+def _atari(config: EnvConfig, spec: EnvSpec) -> dict[str, Any]:
+    from ritornello.wrappers.ale_vector import vector_arguments
+
+    meanings = spec.action_meanings
+    return {
+        # ale_py.vector_env.AtariVectorEnv(num_envs=..., **these) does what the rules say.
+        "atari_vector_env": vector_arguments(config),
+        "action_meanings": list(meanings),
+        "action_numbers": numbers_of(meanings) if config.actions else list(range(len(meanings))),
+        "rules": ATARI_RULES,
+    }
+
+
+def _observation(env: gymnasium.Env, spec: EnvSpec, inputs: list[str]) -> list[dict[str, Any]]:
+    """Return what becomes of each leaf of an observation, in the order in which numbers are put."""
+    by_part = dict(zip((part.name for part in spec.observation_parts), inputs, strict=False))
+    said = (getattr(env, "metadata", None) or {}).get("channels")
+    shown, alone, found = mask_taken_out(env), "", []
+    if shown is not env:
+        others = [name for name in env.observation_space if name != MASK]  # type: ignore[attr-defined]
+        alone = f"[{others[0]!r}]" if len(others) == 1 else ""
+    for path, leaf in leaves(shown.observation_space):
+        name, shape = by_part.get(path, inputs[0]), list(leaf.shape or ())
+        entry: dict[str, Any] = {"input": name, "path": alone + path, "shape": shape}
+        if is_image_space(leaf):
+            entry |= {"kind": "image", "channel_axes": list(channel_axes(leaf.shape, said))}
+        elif isinstance(leaf, (Discrete, MultiDiscrete)):
+            counts = np.ravel(leaf.n if isinstance(leaf, Discrete) else leaf.nvec)
+            starts = np.broadcast_to(np.ravel(leaf.start), counts.shape)
+            entry |= {"kind": "one_hot", "counts": counts.tolist(), "starts": starts.tolist()}
+        else:
+            entry |= {"kind": "numbers"}
+        found.append(entry)
+    return found
+
+
+def _action(env: gymnasium.Env) -> list[dict[str, Any]]:
+    """Return what each leaf of an action takes from the columns of what the network says."""
+    found, column = [], 0
+    for path, leaf in leaves(env.action_space):
+        width = int(np.prod(leaf.shape or ()))
+        entry = {"path": path, "shape": list(leaf.shape or ()), "columns": [column, column + width]}
+        if isinstance(leaf, Box):
+            low, high = (np.nan_to_num(end).ravel().tolist() for end in (leaf.low, leaf.high))
+            found.append({**entry, "kind": "numbers", "low": low, "high": high})
+        else:
+            start = 0 if isinstance(leaf, MultiBinary) else np.asarray(leaf.start).tolist()
+            found.append({**entry, "kind": "choice", "start": start})
+        column += width
+    return found
