@@ -2,8 +2,7 @@
 
     python -m ritornello.agent.export --load_model_url=results/<run> --output=models/pong
 
-With --format=onnx or torch it is a folder whose network acts without this program instead
-(agent/deployed/), of a model folder too.
+--format=onnx or torch makes a network that acts without this program (agent/deployed/).
 
 The training facts come from the checkpoint and from the run folder that it lies in; a score is
 among them if the checkpoint was tested before (--op_mode=test). `--card` writes a card for people
@@ -41,7 +40,6 @@ from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.project import main_command
 from ritornello.flags.names import named_values
 from ritornello.metrics.run_files import is_regular
-from ritornello.wrappers.trusted_modules import trust_every_module
 
 # Flags that say where things are, and what one session does; a card is for other machines.
 PLACES = ("results_dir", "run_name", "load_model_url", "flags_file", "live", "console", "sink")
@@ -176,8 +174,7 @@ def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:
         "--format",
         choices=("weights", "onnx", "torch"),
         default="weights",
-        help="weights: a model folder, for this program; onnx (extra onnx), torch (torch.export): "
-        "a network that acts without it (default: %(default)s)",
+        help="weights (default): a model folder; others: a network that acts without this program",
     )
     add_switch(parser, "--card", f"also write {CARD}: score, film, flags, command")
     parser.add_argument(
@@ -220,12 +217,10 @@ def _deploy(options: argparse.Namespace, show: Callable[[str], None]) -> None:
 
     if options.card or options.push:
         raise ConfigError("--card and --push are of model folders: expected --format=weights.")
-    if options.trust_env_module:
-        trust_every_module()
-    lines = deploy(options.load_model_url, options.format, Path(options.output))
+    url, kind, trust = options.load_model_url, options.format, options.trust_env_module
+    lines = deploy(url, kind, Path(options.output), trust=trust)
     with reader_may_leave():
-        for line in lines:
-            show(line)
+        show("\n".join(lines))
 
 
 def _home(checkpoint: Checkpoint) -> Path:

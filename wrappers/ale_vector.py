@@ -23,11 +23,7 @@ from ritornello.wrappers.vector import EnvVector, StepResult, check_actions
 
 
 def vector_arguments(config: EnvConfig) -> dict[str, Any]:
-    """Return what `AtariVectorEnv` is made with, besides the number of games.
-
-    Args:
-      config: of one game, the rules, with the probability of sticky actions filled in.
-    """
+    """Return what `AtariVectorEnv` is made with, for one game with its sticky actions filled in."""
     return {
         "game": rom_name(config.env_id),
         "frameskip": config.action_repeat,

@@ -1,9 +1,7 @@
 """The folder of a network that acts without this program, in one of two formats.
 
-* `network.onnx`, for onnxruntime and whatever else reads ONNX (extra onnx);
-* `network.pt2`, of torch.export, for `torch.export.load`.
-
-Both take any number of environments. Before it is written, each is compared with the model.
+`network.onnx` is for onnxruntime and whatever else reads ONNX (extra onnx), `network.pt2` for
+`torch.export.load`. Before either is written, it is compared with the model.
 """
 
 from __future__ import annotations
@@ -12,11 +10,10 @@ import importlib
 import io
 import logging
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch.export import Dim, ExportedProgram
 
@@ -31,21 +28,20 @@ from ritornello.core.errors import ConfigError, first_line
 from ritornello.core.project import install_extra
 
 NETWORKS = {"onnx": "network.onnx", "torch": "network.pt2"}  # the file of each format
-# Of an output, as a share of its largest number or of 1. Rounding gives 1e-6 and, of deep networks
-# on the noise that is shown here, 1e-5; another network would give 1e-2.
-TOLERANCE = 1e-4
+TOLERANCE = 1e-4  # of the largest number of an output, or of 1; rounding gives 1e-6 to 1e-5
 
-# Runs a network: arrays by name -> arrays by name.
-Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+Tensors = dict[str, torch.Tensor]  # by name
+Run = Callable[[Tensors], Tensors]
 
 
-def deploy(url: str, kind: str, output: Path) -> list[str]:
+def deploy(url: str, kind: str, output: Path, *, trust: bool = False) -> list[str]:
     """Write the folder of a network; return lines about it.
 
     Args:
       url: whatever --load_model_url of main.py takes.
       kind: one of `NETWORKS`.
       output: the folder, made or written anew.
+      trust: --trust_env_module of main.py.
 
     Raises:
       CheckpointError: if there is no sound agent.
@@ -53,7 +49,7 @@ def deploy(url: str, kind: str, output: Path) -> list[str]:
     """
     if (output / PAGE).exists() and not (output / PREPROCESSING).exists():
         raise ConfigError(f"{output} has a {PAGE} that is not of an export: give another folder.")
-    session = prepare(["--op_mode=test", f"--load_model_url={url}"])
+    session = prepare(["--op_mode=test", f"--load_model_url={url}", f"--trust_env_module={trust}"])
     blueprint, checkpoint = session.blueprint, session.checkpoint
     assert checkpoint is not None, "prepare loads the checkpoint of a test"
     model = build_model(blueprint.flags, blueprint.env_spec)
@@ -82,8 +78,7 @@ def deploy(url: str, kind: str, output: Path) -> list[str]:
         f"{output}: {blueprint.env_spec.env_id}, {checkpoint.agent_steps:,} agent steps, "
         f"{NETWORKS[kind]} of {len(content) / 1e6:.1f} MB",
         f"  takes {', '.join(graph.inputs)}; says {', '.join(graph.outputs)}",
-        f"  differs from the agent by at most {difference:.0e}",
-        f"play: {output / PAGE} has a script",
+        f"  differs from the agent by at most {difference:.0e}; {PAGE} has a script that plays",
     ]
 
 
@@ -102,20 +97,18 @@ def network_file(graph: ActingGraph, kind: str) -> bytes:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.export.export(graph, (example,), dynamic_shapes=shapes, strict=False)
-            return _as_onnx(graph, program, shapes) if kind == "onnx" else _as_torch(program)
+            if kind == "onnx":
+                return _as_onnx(graph, program, shapes)
+            for node in program.graph.nodes:
+                node.meta.pop("stack_trace", None)  # paths of this machine
+            content = io.BytesIO()
+            torch.export.save(program, content)
+            return content.getvalue()
     except Exception as error:  # of whatever the layers of a user's network do
         raise ConfigError(
             f"the network cannot be written as {kind}: {first_line(error)}. Expected layers that "
             "torch.export can follow: no decision in Python that depends on numbers in a tensor."
         ) from error
-
-
-def _as_torch(program: ExportedProgram) -> bytes:
-    for node in program.graph.nodes:
-        node.meta.pop("stack_trace", None)  # paths of this machine
-    content = io.BytesIO()
-    torch.export.save(program, content)
-    return content.getvalue()
 
 
 def _as_onnx(graph: ActingGraph, program: ExportedProgram, shapes: Any) -> bytes:
@@ -136,19 +129,18 @@ def _as_onnx(graph: ActingGraph, program: ExportedProgram, shapes: Any) -> bytes
 
 
 def runner(kind: str, content: bytes) -> Run:
-    """Return what runs the network in a file of this content, on one thread of the CPU."""
+    """Return what runs the network in a file of this content, on the CPU."""
     if kind == "torch":
-        module = torch.export.load(io.BytesIO(content)).module()
-        return lambda inputs: {
-            name: value.numpy()
-            for name, value in module({n: torch.from_numpy(v) for n, v in inputs.items()}).items()
-        }
+        return torch.export.load(io.BytesIO(content)).module()
     onnxruntime = _import_onnx()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    return lambda inputs: dict(zip(names, session.run(None, dict(inputs)), strict=True))
+
+    def run(inputs: Tensors) -> Tensors:
+        made = session.run(None, {name: value.numpy() for name, value in inputs.items()})
+        return dict(zip(names, map(torch.from_numpy, made), strict=True))
+
+    return run
 
 
 def _import_onnx() -> Any:
@@ -164,15 +156,10 @@ def _import_onnx() -> Any:
 
 def largest_difference(graph: ActingGraph, run: Run) -> float:
     """Return how far a written network is from its graph on random inputs, see TOLERANCE."""
-    worst = 0.0
-    for count in (1, 5):
-        inputs = graph.example(count)
-        got = run({name: value.numpy() for name, value in inputs.items()})
-        with torch.no_grad():
-            expected = graph(inputs)
+    found = []
+    for inputs in (graph.example(1), graph.example(5)):
+        expected, got = graph(inputs), run(inputs)
         for name, value in expected.items():
             if value.is_floating_point():  # a choice between two that are alike may differ
-                wanted = value.numpy()
-                scale = max(1.0, float(np.abs(wanted).max()))
-                worst = max(worst, float(np.abs(got[name] - wanted).max()) / scale)
-    return worst
+                found.append((got[name] - value).abs().max() / value.abs().max().clamp(min=1))
+    return float(torch.stack(found).max())  # NaN if one is

@@ -2,9 +2,8 @@
 
     obs, what is remembered, noise -> parameters, value, what is remembered, two choices of actions
 
-It calls the parts of the model that acts in this program, so there is no second network. What an
-agent does not look at is no input: one for Pong has `obs` and `exponential_noise` alone. A graph
-draws no random numbers; whoever runs it hands them in, so that a seed of theirs decides all draws.
+It calls the parts of the model itself. What an agent does not look at is no input. A graph draws no
+random numbers; whoever runs it hands them in, so that a seed of theirs decides all draws.
 Sizes: B environments, P parameters of the distribution of actions.
 """
 
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 
 from ritornello.agent.models.base import ActorCritic, Inputs
 from ritornello.agent.models.parts import PartsTorso
-from ritornello.agent.models.pixels import PixelStatistics
+from ritornello.agent.models.pixels import OBSERVED_BATCHES, PixelStatistics
 from ritornello.agent.models.recurrent import ExtraInputs
 from ritornello.core.spec import CHOICE, NUMBERS, EnvSpec
 
@@ -52,7 +51,7 @@ class ActingGraph(nn.Module):
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         for module in self.model.modules():
             if isinstance(module, PixelStatistics):
-                module.settle()
+                module.batches.fill_(OBSERVED_BATCHES)  # no image will move them
         self.spec = spec
         self.inputs = _inputs(self.model, spec)
         actions, size = spec.actions, self.model.state_count
@@ -86,9 +85,9 @@ class ActingGraph(nn.Module):
         state = inputs.get(STATE, nothing[:, None][:, :0])
         hidden, state = model.hidden(features[None], seen.as_row(), state)
         heads = model.heads(hidden[0], seen.task_id, inputs.get(MASK))
-        made = (heads.params, heads.value, *([state] if model.state_count else []))
-        choices = (model.distribution.mode(heads.params), self._sampled(heads.params, inputs))
-        return dict(zip(self.outputs, (*made, *choices), strict=True))
+        made = [heads.params, heads.value, *([state] if model.state_count else [])]
+        made += [model.distribution.mode(heads.params), self._sampled(heads.params, inputs)]
+        return dict(zip(self.outputs, made, strict=True))
 
     def _sampled(self, params: Tensor, inputs: dict[str, Tensor]) -> Tensor:
         """Return what `Distribution.sample` draws, from noise that is handed in."""
@@ -112,23 +111,20 @@ class ActingGraph(nn.Module):
         return torch.cat([column.to(getattr(torch, actions.dtype)) for column in columns], -1)
 
     def example(self, count: int) -> dict[str, Tensor]:
-        """Return random inputs of B = `count` environments; the first of them starts a game."""
+        """Return random inputs of B = `count` environments."""
         draw = torch.Generator().manual_seed(count)
-        actions, made = self.spec.actions, dict[str, Tensor]()
+        fewest = min(part.count for part in self.spec.actions.parts)
+        most, made = {TASK: self.spec.task_count, LAST_ACTION: fewest}, dict[str, Tensor]()
         for name, port in self.inputs.items():
-            shape = (count, *port.shape)
-            made[name] = torch.randn(shape, generator=draw)
-            if port.dtype == "uint8":
-                made[name] = torch.randint(0, 256, shape, dtype=torch.uint8, generator=draw)
-            elif name == EXPONENTIAL:
-                made[name] = made[name].exponential_(generator=draw)
-            elif name == LAST_ACTION:
-                params = torch.randn(count, actions.param_count, generator=draw)
-                made[name] = self.model.distribution.sample(params, draw)
-        each = torch.arange(count)
-        known = {FIRST: each == 0, TASK: each % self.spec.task_count}
-        known[MASK] = (each[:, None] + torch.arange(actions.param_count)) % 3 < 2
-        return made | {name: value for name, value in known.items() if name in made}
+            share = torch.rand((count, *port.shape), generator=draw)
+            by_dtype = {
+                "uint8": (256 * share).byte(),
+                "bool": share < 0.7,
+                "int64": (most.get(name, 1) * share).long(),
+                "float32": -share.log() if name == EXPONENTIAL else 4 * share - 2,
+            }
+            made[name] = by_dtype[port.dtype]
+        return made
 
 
 def _counts(spec: EnvSpec, kind: str) -> list[int]:

@@ -13,16 +13,10 @@ from ritornello.agent.deployed import graph
 PAGE = "README.md"
 # A line "onnx| ..." is of that format alone, and words such as START stand for blocks of lines.
 TEMPLATE = Path(__file__).with_name("page.md")
-TAGS = ("onnx", "torch", "atari", "gymnasium")
 
 
 def page(about: Mapping[str, Any], kind: str) -> str:
-    """Return the page.
-
-    Args:
-      about: what `preprocessing.json` says.
-      kind: format of the network, of formats.NETWORKS.
-    """
+    """Return the page; `about` is what preprocessing.json says, `kind` one of formats.NETWORKS."""
     game, ports = about["games"][0], about["inputs"]
     world = "atari" if "rules" in game else "gymnasium"
     following = {
@@ -53,12 +47,10 @@ def page(about: Mapping[str, Any], kind: str) -> str:
         "AFTER": after,
     }
     lines: list[str] = []
-    for line in TEMPLATE.read_text("utf-8").splitlines():
-        tag, _, rest = line.partition("| ")
-        if tag in TAGS:
-            if tag not in (kind, world):
-                continue
-            line = rest
+    for tagged in TEMPLATE.read_text("utf-8").splitlines():
+        tag, _, line = tagged.rpartition("| ")
+        if tag not in ("", kind, world):
+            continue
         name = line.strip()
         lines += [line.replace(name, own) for own in blocks.get(name, [name])]
     return "\n".join(lines) + "\n"

@@ -1,8 +1,7 @@
 """What stands between an environment and the inputs of an exported network, as JSON.
 
-A script that reads it can show the network what the agent was shown in training, and do in the
-environment what the network says, without this program. Whatever concerns an observation alone,
-such as its normalisation, is in the network.
+A script that reads it can show the network what the agent was shown in training, and do what it
+says. Whatever concerns an observation alone, such as its normalisation, is in the network.
 """
 
 from __future__ import annotations
@@ -29,17 +28,13 @@ from ritornello.wrappers.registry import make_as_it_is, runnable
 from ritornello.wrappers.spaces import leaves
 
 PREPROCESSING = "preprocessing.json"
-FORMAT_VERSION = 1
 # What the arguments of AtariVectorEnv mean, for who makes frames by other means.
 ATARI_RULES = {
-    "frameskip": "an action is repeated for so many frames; their rewards add up",
-    "maxpool": "shown is the pixel-wise maximum of their last two; a game's first frame alone",
+    "frameskip": "shown is the pixel-wise maximum of the last two; a game's first frame alone",
     "grayscale": "round(0.2989 red + 0.587 green + 0.114 blue); else RGB, channels first",
     "img_height, img_width": "resized by averaging areas (cv2.INTER_AREA), after the maximum",
     "use_fire_reset": "FIRE, if the game has it, is pressed for one frame at its start",
     "noop_max": "then NOOP up to a frame drawn from 0 to noop_max - 1, that of FIRE counted",
-    "repeat_action_probability": "of each frame, that the emulator repeats the action before",
-    "episodic_life": "a lost life ends nothing",
 }
 
 
@@ -53,10 +48,10 @@ def preprocessing(blueprint: Blueprint, graph: ActingGraph, network: str) -> dic
     """
     spec = blueprint.env_spec
     return {
-        "format_version": FORMAT_VERSION,
+        "format_version": 1,
         "network": network,
-        "inputs": _ports(graph.inputs),
-        "outputs": _ports(graph.outputs),
+        "inputs": _described(graph.inputs),
+        "outputs": _described(graph.outputs),
         "normalisation": "in the network: it takes observations as they are",
         "frame_stack": {
             "count": spec.frames_stacked,
@@ -70,11 +65,8 @@ def preprocessing(blueprint: Blueprint, graph: ActingGraph, network: str) -> dic
     }
 
 
-def _ports(ports: Mapping[str, Port]) -> dict[str, Any]:
-    return {
-        name: {"shape": ["batch", *port.shape], "dtype": port.dtype, "meaning": port.meaning}
-        for name, port in ports.items()
-    }
+def _described(ports: Mapping[str, Port]) -> dict[str, Any]:
+    return {name: {**p._asdict(), "shape": ["batch", *p.shape]} for name, p in ports.items()}
 
 
 def _game(blueprint: Blueprint, graph: ActingGraph, env_id: str) -> dict[str, Any]:
@@ -87,6 +79,8 @@ def _game(blueprint: Blueprint, graph: ActingGraph, env_id: str) -> dict[str, An
         said: dict[str, Any] = {"env_kwargs": kwargs_of(config.kwargs)}
         if spec.has_action_mask:
             said[MASK] = _where_masks_are(env)
+        if env.has_wrapper_attr("left_out"):  # a view of wrappers/world_views.py
+            said["view"] = (type(env).__doc__ or "").splitlines()[0]
         return {**said, "observation": _observation(env, spec, inputs), "action": _action(env)}
 
 

@@ -76,11 +76,6 @@ class PixelStatistics(nn.Module):
             self._count = int(self.batches)
         return self._count >= OBSERVED_BATCHES
 
-    def settle(self) -> None:
-        """Let the statistics be as they are for good, however few batches were seen."""
-        self.batches.fill_(OBSERVED_BATCHES)
-        self._count = OBSERVED_BATCHES
-
     @torch.no_grad()
     def observe(self, images: Tensor, group: ProcessGroup = SINGLE_PROCESS) -> None:
         """Take a batch `[N, C, H, W]` uint8 into the averages, unless there were enough of them.

@@ -84,7 +84,7 @@ def changed_rows(first: Tensor, keep_gradient: Tensor | None) -> list[bool]:
       keep_gradient: [T, B] bool, or None for all True.
     """
     if torch.compiler.is_exporting():
-        return [True] * len(first)  # a graph has no answers yet, and clears by `first` every time
+        return [True] * len(first)  # numbers are not known yet
     changed = first.any(1)
     if keep_gradient is not None:
         changed = changed | ~keep_gradient.all(1)

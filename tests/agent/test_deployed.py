@@ -58,6 +58,9 @@ def draw_inputs(graph, model, count):
     else:
         obs = inputs["obs"]
     actions = graph.spec.actions
+    if "last_action" in inputs:
+        params = torch.randn(count, actions.param_count)
+        inputs["last_action"] = model.distribution.sample(params, torch.Generator())
     nothing = torch.zeros(count, *actions.shape, dtype=getattr(torch, actions.dtype))
     seen = Inputs(
         obs,
@@ -76,7 +79,7 @@ def draw_inputs(graph, model, count):
     for kind, name in ((CHOICE, "exponential_noise"), ("numbers", "normal_noise")):
         if noise[kind]:
             inputs[name] = torch.cat(noise[kind], -1)
-    own = {name: value.numpy() for name, value in inputs.items() if name in graph.inputs}
+    own = {name: value for name, value in inputs.items() if name in graph.inputs}
     return own, seen, inputs.get("state", torch.zeros(count, 0))
 
 
@@ -105,7 +108,7 @@ def test_a_written_network_says_what_the_model_says(case, kind):
         mode = model.distribution.mode(heads.params)
         draw = model.distribution.sample(heads.params, torch.Generator().manual_seed(7))
         for name, expected in (("greedy_action", mode), ("sampled_action", draw)):
-            assert got[name].dtype == spec.actions.dtype
+            assert got[name].dtype == getattr(torch, spec.actions.dtype)
             np.testing.assert_allclose(got[name], expected, rtol=1e-5, atol=1e-5)
 
 
@@ -172,7 +175,7 @@ def export(agent, folder, kind):
     lines = []
     arguments = [f"--load_model_url={agent}", f"--output={folder}", f"--format={kind}"]
     main([*arguments, "--trust_env_module"], lines.append)
-    assert "differs from the agent by at most" in lines[2]
+    assert "differs from the agent by at most" in lines[0]
     assert (folder / FILES[kind]).is_file()
 
 
