@@ -7,10 +7,11 @@ data: `{"vectorization_mode": "sync", "vector_kwargs": {"autoreset_mode": "SameS
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -37,7 +38,6 @@ from ritornello.wrappers.user_code import told_if_slow
 if TYPE_CHECKING:  # what Atari does not need is loaded where it is used
     from ritornello.wrappers.batch_vector import BatchVector
 
-log = logging.getLogger(__name__)
 GYMNASIUM_VECTOR = "gymnasium_vector"
 BATCH_BACKENDS = (GYMNASIUM_VECTOR, ENVPOOL)
 
@@ -73,19 +73,19 @@ def make_batch(
     game: EnvConfig,
     seeds: Sequence[int],
     spec: EnvSpec | None = None,
-    *,
     restorable: bool = False,
     threads: int = 1,
 ) -> BatchVector:
     """Make one vector of environments of a game; arguments as for `BatchVector`."""
     from ritornello.wrappers.batch_vector import BatchVector
 
-    maker = _maker(game, threads)
-    return BatchVector(maker, game.env_id, seeds, spec=spec, restorable=restorable)
+    make = partial(_make, game, threads)
+    return BatchVector(make, game.env_id, seeds, spec, restorable)
 
 
-def batch_spec(game: EnvConfig) -> EnvSpec:
-    """Read the spec off a vector of two, made for it, stepped once and closed again.
+@functools.cache
+def tried(game: EnvConfig) -> tuple[EnvSpec, str]:
+    """Return the spec of a vector, and what it is: of two, made for it, stepped once and closed.
 
     Raises:
       ConfigError: if it does not keep to what it announces.
@@ -96,40 +96,25 @@ def batch_spec(game: EnvConfig) -> EnvSpec:
                 vector.reset()
                 actions = vector.spec.actions
                 vector.step(vector.allowed(np.zeros((2, *actions.shape), actions.dtype)))
-                log.info("%s: %s", game.env_id, vector.describe())
+                return vector.spec, vector.describe()
         except EnvironmentFault as fault:
             raise ConfigError(str(fault)) from fault
-    return vector.spec
 
 
-def _maker(game: EnvConfig, threads: int) -> Callable[[int], VectorEnv]:
-    """Return a function that makes so many environments of a game as one vector.
-
-    Raises:
-      ConfigError: if the arguments of the game are not trusted, or name what is decided here.
-    """
+def _make(game: EnvConfig, threads: int, count: int) -> VectorEnv:
     check_trusted_kwargs(game.kwargs)
-    kwargs = kwargs_of(game.kwargs)
-    if "num_envs" in kwargs:
-        raise ConfigError(
-            "env_kwargs has num_envs, which is not an argument of yours: give --envs_per_worker."
-        )
     if batch_backend(game) == ENVPOOL:
         rom = rom_name(game.env_id) if is_atari(game.env_id) else None
-        return lambda count: make_pool(game, rom, count, threads)
-    entry = find_gym_spec(game.env_id)
+        return make_pool(game, rom, count, threads)
+    kwargs, entry = kwargs_of(game.kwargs), find_gym_spec(game.env_id)
     mode = kwargs.get("vectorization_mode") or entry.kwargs.get("vectorization_mode")
     options: dict[str, Any] = {}
     if mode in ("sync", "async") or (mode is None and entry.vector_entry_point is None):
         from ritornello.wrappers.world_views import as_shown
 
         options = {"disable_env_checker": True, "wrappers": (as_shown,)}
-
-    def make(count: int) -> VectorEnv:
-        try:
-            return gymnasium.make_vec(game.env_id, count, **options, **kwargs)
-        except TypeError as error:
-            check_taken(game.env_id, game.kwargs, error)
-            raise
-
-    return make
+    try:
+        return gymnasium.make_vec(game.env_id, count, **options, **kwargs)
+    except TypeError as error:
+        check_taken(game.env_id, game.kwargs, error)
+        raise

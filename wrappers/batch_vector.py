@@ -18,9 +18,8 @@ Next to read: wrappers/batch_env.py, which makes such vectors.
 from __future__ import annotations
 
 import importlib
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -29,9 +28,9 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from ritornello.core.episode import EpisodeEnd
-from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault, PlatformError
+from ritornello.core.errors import ConfigError, EnvironmentFault, PlatformError
 from ritornello.core.plain_data import shown, shown_text
-from ritornello.core.saved_state import array, item, items
+from ritornello.core.saved_state import array, expect, item, items
 from ritornello.core.spec import CHOICE, EnvSpec
 from ritornello.wrappers.action_masks import KEY, MaskTakenOut, nearest_allowed
 from ritornello.wrappers.env_ids import is_atari
@@ -40,8 +39,6 @@ from ritornello.wrappers.gym_vector import episode_seed
 from ritornello.wrappers.plain_env import STEP_RETURNS, PlainEnv, reset_result
 from ritornello.wrappers.user_code import RAISED, describe
 from ritornello.wrappers.vector import EnvVector, StepResult, check_actions
-
-log = logging.getLogger(__name__)
 
 
 class BatchVector(EnvVector):
@@ -58,7 +55,6 @@ class BatchVector(EnvVector):
         make_env: Callable[[int], VectorEnv],
         env_id: str,
         seeds: Sequence[int],
-        *,
         spec: EnvSpec | None = None,
         restorable: bool = False,
     ) -> None:
@@ -68,8 +64,7 @@ class BatchVector(EnvVector):
           make_env: function that makes so many environments.
           env_id: what the user calls one of them.
           seeds: E root seeds.
-          spec: shapes and dtypes of what they show; None: read off them, as far as it is known
-            before `reset`, which sees whether there are masks.
+          spec: what they show; None: read off them, and at `reset` whether there are masks.
           restorable: keep all actions since `reset`, for `state_dict`.
 
         Raises:
@@ -82,21 +77,23 @@ class BatchVector(EnvVector):
         self._steps = -1  # since reset; -1 before it
         with self._told():
             self._env: Any = make_env(self.num_envs)
+        one: gymnasium.Env = gymnasium.Env()  # one of them, which is never stepped
+        one.observation_space = self._env.single_observation_space
+        one.action_space, one.metadata = self._env.single_action_space, self._env.metadata
         try:
             self.mode = _autoreset_mode(self._env, env_id)
-            self._one = PlainEnv(_one_of(self._env), env_id)  # knows the spaces; is never stepped
+            self._one = PlainEnv(one, env_id)
         except BaseException:
             self.close()
             raise
-        self.action_space = self._one.action_space  # of stored actions, of one environment
-        self.spec, self._says_masks = spec or self._one.env_spec, _method(self._env)
+        self.spec, self.action_space = spec or self._one.env_spec, self._one.action_space
         has_choices = any(part.kind == CHOICE for part in self.spec.actions.parts)
         self._looks_for_masks = spec is None and has_choices
+        self._says_masks = _method(self._env)
         self._legal = np.ones((self.num_envs, self.spec.actions.param_count), np.bool_)  # now
         is_own = isinstance(self._env.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
-        said = self._env.metadata
+        said, is_disabled = self._env.metadata, self.mode is AutoresetMode.DISABLED
         self._takes_seeds = is_own or said.get("takes_seeds", False)
-        is_disabled = self.mode is AutoresetMode.DISABLED
         self.takes_mask = is_own or is_disabled or said.get("reset_mask", False)
         # Lives and frames are told by EnvPool's games; elsewhere such a key may mean anything.
         self._is_atari = is_atari(env_id)
@@ -109,19 +106,17 @@ class BatchVector(EnvVector):
         is_first, self._steps = self._steps < 0, 0
         self._over = np.zeros(self.num_envs, bool)  # the next step is the reset row
         self._games = np.zeros(self.num_envs, np.int64)  # index of the game of each environment
-        self._returns = np.zeros(self.num_envs)
-        self._lengths = np.zeros(self.num_envs, np.int64)
-        if self._done is not None:
-            self._done = bytearray()
+        self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
+        self._done = None if self._done is None else bytearray()
         seeds = self._game_seeds() or episode_seed(self._seeds[0], 0)
         with self._told():
-            observations, info = reset_result(self._env.reset(seed=seeds))
-            converted = _in_numpy(self._env, observations) if is_first else self._env
+            result = reset_result(self._env.reset(seed=seeds))
+            converted = _in_numpy(self._env, result[0]) if is_first else self._env
             if converted is not self._env:
                 self._env = converted
-                observations, info = reset_result(self._env.reset(seed=seeds))
+                result = reset_result(self._env.reset(seed=seeds))
             self._stacks[:] = 0
-            self._stacks[:, -1] = self._frames(observations, info, ~self._over)
+            self._stacks[:, -1] = self._frames(*result, ~self._over)
         self._looks_for_masks = False
         self.action_mask = self._legal if self.spec.has_action_mask else None
         return self._stacks
@@ -132,31 +127,34 @@ class BatchVector(EnvVector):
         if self._done is not None:
             self._done += actions.tobytes()
         self._steps += 1
-        first = self._over
+        first, mode = self._over, self.mode
         resets = bool(first.any())
-        starts = resets and self.takes_mask and self.mode is not AutoresetMode.NEXT_STEP
+        starts = resets and self.takes_mask and mode is not AutoresetMode.NEXT_STEP
         self._games += first
         with self._told():
-            if starts and self.mode is AutoresetMode.DISABLED:
+            if starts and mode is AutoresetMode.DISABLED:
                 self.start(first)  # what is over must not be stepped
-            if resets and self.mode is not AutoresetMode.NEXT_STEP:
+            if resets and mode is not AutoresetMode.NEXT_STEP:
                 actions = self.allowed(actions)
             result = self._env.step(self._one.actions.decode_all(actions))
             observations, reward, terminated, truncated, info = self._checked(result)
             over = terminated | truncated
             ended = over & ~first
-            goes_on = self.mode is AutoresetMode.SAME_STEP or ~ended
+            goes_on = mode is AutoresetMode.SAME_STEP or ~ended
             frames = self._frames(observations, info, goes_on & ~(first & starts))
-            if self.mode is AutoresetMode.SAME_STEP:
+            if mode is AutoresetMode.SAME_STEP:
                 for index in np.flatnonzero(ended).tolist():
                     frames[index] = self._one.shown(self._final(info, index))
             if starts:
-                frames[first] = self.start(first)[first]
+                begun = self.start(first)
+                if (begun != frames)[~(first | ended)].any():
+                    raise EnvironmentFault("reset has started games that reset_mask leaves out.")
+                frames[first] = begun[first]
         if self.action_mask is not None:
             self.action_mask = self._legal | ended[:, None]  # after an end nothing is chosen
         if resets:
             self._returns[first] = self._lengths[first] = 0
-            if self.mode is AutoresetMode.SAME_STEP and not starts:
+            if mode is AutoresetMode.SAME_STEP and not starts:
                 hidden = first & ~over  # else another game has begun behind the hidden step
                 self._returns[hidden], self._lengths[hidden] = reward[hidden], 1
             reward[first] = 0
@@ -191,20 +189,17 @@ class BatchVector(EnvVector):
         """Close the environments."""
         env, self._env = self._env, None
         if env is not None:
-            try:
+            with suppress(*RAISED):
                 env.close()
-            except RAISED as error:
-                log.warning("env %s raised %s.", self._env_id, describe(error, "when closed"))
 
     def describe(self) -> str:
         """Return in a few words what it is and does at the end of a game."""
-        what = f"{type(self._env.unwrapped).__name__}, autoreset {self.mode.name}"
-        if self.mode is AutoresetMode.SAME_STEP and not self.takes_mask:
-            what += (
-                " without masks: the first step of each game but the first is not seen, unless its "
-                "reset takes options={'reset_mask': mask} and its metadata says reset_mask=True"
-            )
-        return what
+        hides = self.mode is AutoresetMode.SAME_STEP and not self.takes_mask
+        advice = (
+            " without masks: first steps of later games are not seen, unless reset takes "
+            "options={'reset_mask': mask} and the metadata say reset_mask=True"
+        )
+        return f"{type(self._env.unwrapped).__name__}, autoreset {self.mode.name}{advice * hides}"
 
     def state_dict(self) -> dict[str, Any]:
         """Return the seeds and all actions since `reset`, `[N, E, *action_shape]`."""
@@ -217,15 +212,13 @@ class BatchVector(EnvVector):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> np.ndarray:
         """Play everything again since `reset`; return the stacks shown there."""
-        seeds = items(state, "seeds", int, default=())
+        seeds, actions = items(state, "seeds", int, default=()), self.spec.actions
         env_id = item(state, "env_id", str, default="several games")
-        if (env_id, len(seeds)) != (self._env_id, self.num_envs) or "done" not in state:
-            raise CheckpointError(
-                f"the saved state is of {len(seeds)} x {shown_text(env_id)}, expected a vector of "
-                f"{self.num_envs} x {self._env_id}: resume with the same --env, --env_backend and "
-                "--envs_per_worker."
-            )
-        actions = self.spec.actions
+        expect(
+            (env_id, len(seeds)) == (self._env_id, self.num_envs),
+            f"{self.num_envs} x {self._env_id}, got {len(seeds)} x {shown(env_id)}: resume with "
+            "the same --env, --env_backend and --envs_per_worker",
+        )
         done = array(state, "done", actions.dtype, (None, self.num_envs, *actions.shape))
         self._seeds = list(seeds)
         self.reset()
@@ -250,37 +243,34 @@ class BatchVector(EnvVector):
     def _final(self, info: Any, index: int) -> Any:
         """Return the last observation of a game that ended in SAME_STEP."""
         final = _row_of(info["final_obs"], index) if "final_obs" in info else None
+        env = self._one.env
         if final is None:
             raise EnvironmentFault(
                 f"info has no final_obs of environment {index + 1}, whose game is over, expected "
                 "the true last observation there: the autoreset mode is SAME_STEP."
             )
-        env = self._one.env
         return env.observation(final) if isinstance(env, MaskTakenOut) else final
 
     def _game_seeds(self) -> list[int] | None:
         """Return the seeds of the games that are played, None if the vector has one for all."""
-        if not self._takes_seeds:
-            return None
         pairs = zip(self._seeds, self._games.tolist(), strict=True)
-        return [episode_seed(seed, game) for seed, game in pairs]
+        return [episode_seed(*pair) for pair in pairs] if self._takes_seeds else None
 
     def _checked(self, result: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Any]:
         """Return the five things that `step` returned, the reward as [E] float64."""
         if not isinstance(result, tuple) or len(result) != 5:
             raise EnvironmentFault(f"step returned {shown(result)}, expected {STEP_RETURNS}.")
+        names = {"reward": "biuf", "terminated": "biu", "truncated": "biu"}
         rows = [np.asarray(value) for value in result[1:4]]
-        for name, row in zip(("reward", "terminated", "truncated"), rows, strict=True):
-            kinds = "biuf" if name == "reward" else "biu"
+        for (name, kinds), row in zip(names.items(), rows, strict=True):
             good = row.shape == (self.num_envs,) and row.dtype.kind in kinds
             if not good or not (np.abs(row) <= MAX_FLOAT32).all():  # nor is NaN
+                what = "finite numbers" if "f" in kinds else "truth values"
                 raise EnvironmentFault(
-                    f"{name} is {shown(row)} of shape {row.shape} and {row.dtype}, expected "
-                    f"({self.num_envs},) {'finite numbers' if 'f' in kinds else 'truth values'}."
+                    f"{name} is {row.dtype} {shown(row)}, expected {self.num_envs} {what}."
                 )
-        reward, terminated, truncated = rows
-        flags = terminated.astype(bool), truncated.astype(bool)
-        return result[0], reward.astype(np.float64), *flags, result[4]
+        reward, terminated, truncated = map(np.ndarray.astype, rows, (np.float64, bool, bool))
+        return result[0], reward, terminated, truncated, result[4]
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -291,11 +281,10 @@ class BatchVector(EnvVector):
             raise
         except RAISED as error:
             step = {-1: "when it was made", 0: "its reset"}.get(self._steps, f"step {self._steps}")
+            where = f"env {shown_text(self._env_id)}, a vector of {self.num_envs}, {step}"
             is_told = isinstance(error, PlatformError)
             wrong = str(error) if is_told else f"raised {describe(error)}."
-            raise EnvironmentFault(
-                f"env {shown_text(self._env_id)}, a vector of {self.num_envs}, {step}: {wrong}"
-            ) from error
+            raise EnvironmentFault(f"{where}: {wrong}") from error
 
 
 def _autoreset_mode(env: VectorEnv, env_id: str) -> AutoresetMode:
@@ -306,28 +295,17 @@ def _autoreset_mode(env: VectorEnv, env_id: str) -> AutoresetMode:
         return AutoresetMode(said)
     except ValueError as error:
         raise ConfigError(
-            f"env {shown_text(env_id)} is a vector whose metadata['autoreset_mode'] is "
-            f"{shown(said)}, expected a member of gymnasium.vector.AutoresetMode: what it does at "
-            "the end of a game cannot be seen from outside."
+            f"env {env_id} is a vector whose metadata['autoreset_mode'] is {shown(said)}, expected "
+            "one of gymnasium.vector.AutoresetMode, by which its ends are understood."
         ) from error
 
 
-def _one_of(env: VectorEnv) -> gymnasium.Env:
-    """Return an environment with the spaces of each of a vector, which does nothing."""
-    one: gymnasium.Env = gymnasium.Env()
-    one.observation_space, one.action_space = env.single_observation_space, env.single_action_space
-    one.metadata = env.metadata
-    return one
-
-
-def _method(env: Any) -> Callable[[], Any] | None:
-    """Return what says the masks of all environments of a vector, None if there is no method."""
+def _method(env: VectorEnv) -> Callable[[], Any] | None:
+    """Return what says the masks of all environments, None if there is no such method."""
     name, own = "action_masks", env.unwrapped
-    if isinstance(own, SyncVectorEnv):
-        has_all = all(one.has_wrapper_attr(name) for one in own.envs)
-        return (lambda: list(own.call(name))) if has_all else None
-    method: Any = getattr(own, name, None)
-    return method
+    if isinstance(own, SyncVectorEnv) and own.envs[0].has_wrapper_attr(name):
+        return lambda: list(own.call(name))
+    return getattr(own, name, None)
 
 
 def _in_numpy(env: VectorEnv, observations: Any) -> VectorEnv:
@@ -335,13 +313,13 @@ def _in_numpy(env: VectorEnv, observations: Any) -> VectorEnv:
     while isinstance(observations, (Mapping, tuple)):
         parts = observations.values() if isinstance(observations, Mapping) else observations
         observations = next(iter(parts))
-    package = type(observations).__module__.partition(".")[0]
-    if package in ("jax", "jaxlib", "torch"):
-        from gymnasium.wrappers.vector import ArrayConversion
+    own = {"jax": "jax.numpy", "jaxlib": "jax.numpy", "torch": "torch"}
+    package = own.get(type(observations).__module__.partition(".")[0])
+    if package is None:
+        return env
+    from gymnasium.wrappers.vector import ArrayConversion
 
-        own = importlib.import_module("torch" if package == "torch" else "jax.numpy")
-        return ArrayConversion(env, env_xp=own, target_xp=np)
-    return env
+    return ArrayConversion(env, env_xp=importlib.import_module(package), target_xp=np)
 
 
 def _row_of(value: Any, index: int) -> Any:

@@ -24,7 +24,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, redirect_stdout, suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import gymnasium
 import numpy as np
@@ -36,7 +36,7 @@ from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown
 from ritornello.wrappers import start_line
 from ritornello.wrappers.action_masks import nearest_allowed
-from ritornello.wrappers.batch_env import batch_backend, make_batch
+from ritornello.wrappers.batch_env import batch_backend, make_batch, tried
 from ritornello.wrappers.config import BackendChoice, EnvConfig
 from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.env_kwargs import kwargs_text
@@ -54,9 +54,6 @@ from ritornello.wrappers.spaces import leaves, values
 from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
 from ritornello.wrappers.user_code import told_if_slow
 from ritornello.wrappers.world_views import left_out_of
-
-if TYPE_CHECKING:
-    from ritornello.wrappers.batch_vector import BatchVector
 
 SEED = 7
 STEPS = 2_000  # of random play; most environments do that within a second
@@ -120,41 +117,32 @@ def _check_atari(config: EnvConfig, findings: Findings) -> None:
 def _check_batch(config: EnvConfig, findings: Findings) -> None:
     """Look over a vector whose environments are stepped by one call."""
     with findings.stopping("making it"):
-        vector, twin = (make_batch(config, [SEED, SEED + 1]) for _ in range(2))
-    with closing(vector), closing(twin), findings.stopping("step"):
-        marks, ends = _batch_marks(vector, STEPS // 2)
-        said = vector.describe()
+        spec, said = tried(config)
         (findings.note if "not seen" in said else findings.ok)("making it", said)
-        findings.ok(SEEN, start_line.shown_parts(vector.spec))
-        findings.ok(ACTED, vector.spec.actions.describe())
+        findings.ok(SEEN, start_line.shown_parts(spec))
+        findings.ok(ACTED, spec.actions.describe())
+    with findings.stopping("step"):
+        marks, ends = _batch_marks(config, STEPS // 2)
         findings.ok("step", f"{2 * len(marks):,} steps of random actions; {ends} games ended")
-        if any(_batch_marks(each, len(marks))[0] != marks for each in (vector, twin)):
-            findings.wrong("seed", f"games with the same seeds and actions differ: {RNG_ADVICE}")
-        else:
+        if _batch_marks(config, len(marks))[0] == marks:
             findings.ok("seed", "the same seeds and actions give the same games")
-        if vector.takes_mask:
-            kept = vector.step(_allowed_sample(vector)).stacks[1, -1].copy()
-            if not np.array_equal(kept, vector.start(np.array([True, False]))[1]):
-                findings.wrong("reset_mask", "reset starts games that its reset_mask leaves out")
-        _check_limit(config, ends, findings)
+        else:
+            findings.wrong("seed", f"games with the same seeds and actions differ: {RNG_ADVICE}")
+    _check_limit(config, ends, findings)
 
 
-def _batch_marks(vector: BatchVector, steps: int) -> tuple[list[int], int]:
-    """Play anew; return a hash of what each step shows, and the number of games that ended."""
-    marks, ends, end_s = [hash(vector.reset().tobytes())], 0, time.monotonic() + PLAY_S
-    vector.action_space.seed(SEED)
-    while len(marks) < steps and time.monotonic() < end_s:
-        result = vector.step(_allowed_sample(vector))
-        ends += len(result.episodes)
-        shown = (result.stacks, result.reward, result.terminated, result.first)
-        marks.append(hash(b"".join(each.tobytes() for each in shown)))
+def _batch_marks(config: EnvConfig, steps: int) -> tuple[list[int], int]:
+    """Play in a new vector; return a hash of what each step shows, and how many games ended."""
+    with closing(make_batch(config, [SEED, SEED + 1])) as vector:
+        marks, ends, end_s = [hash(vector.reset().tobytes())], 0, time.monotonic() + PLAY_S
+        vector.action_space.seed(SEED)
+        while len(marks) < steps and time.monotonic() < end_s:
+            wanted = [vector.action_space.sample() for _ in range(2)]
+            result = vector.step(vector.allowed(np.array(wanted, vector.spec.actions.dtype)))
+            shown = (result.stacks, result.reward, result.terminated, result.first)
+            marks.append(hash(b"".join(each.tobytes() for each in shown)))
+            ends += len(result.episodes)
     return marks, ends
-
-
-def _allowed_sample(vector: BatchVector) -> np.ndarray:
-    """Return random actions [2, *action_shape] as they are stored."""
-    each = [vector.action_space.sample() for _ in range(vector.num_envs)]
-    return vector.allowed(np.array(each, vector.spec.actions.dtype))
 
 
 def _check_plain(config: EnvConfig, findings: Findings) -> None:

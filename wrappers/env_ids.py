@@ -49,7 +49,7 @@ def find_gym_spec(env_id: str) -> GymSpec:
     try:
         prepare_world(name)
     except ConfigError:
-        if name not in envpool_env.worlds():
+        if name not in gymnasium.registry or name not in envpool_env.worlds():
             raise
     try:
         return gymnasium.spec(name)

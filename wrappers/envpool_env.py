@@ -66,27 +66,21 @@ def register(name: str) -> None:
 
 
 def make_pool(game: EnvConfig, rom: str | None, count: int, threads: int) -> VectorEnv:
-    """Return `count` environments of one game.
-
-    Args:
-      game: which one; of an Atari game, with everything that its id stands for.
-      rom: of an Atari game, else None.
-      count: E.
-      threads: of EnvPool's that step them.
+    """Return `count` environments of one game; `rom` is None but of an Atari game.
 
     Raises:
       ConfigError: if EnvPool is not installed, or has no such environment.
     """
-    options = {"num_envs": count, "num_threads": threads, **kwargs_of(game.kwargs)}
-    names = [game.env_id] if game.env_id in tasks() else []
+    named = [game.env_id] if game.env_id in tasks() else []
     if rom is not None:
-        names = [name for name, (*_, kwargs) in tasks().items() if kwargs.get("task") == rom]
-    if not names:
+        named = [name for name, (*_, kwargs) in tasks().items() if kwargs.get("task") == rom]
+    if not named:
         raise ConfigError(
             f"backend is envpool, and env is {shown(game.env_id)}, which is none of the "
             f"{len(tasks())} ids of EnvPool (envpool.list_all_envs()). Use backend auto."
         )
-    return Pool(names[0], options) if rom is None else AtariPool(names[0], options, game)
+    options = {**kwargs_of(game.kwargs), "num_envs": count, "num_threads": threads}
+    return Pool(named[0], options) if rom is None else AtariPool(named[0], options, game)
 
 
 class Pool(VectorEnv):
@@ -96,27 +90,22 @@ class Pool(VectorEnv):
     """
 
     def __init__(self, task: str, options: dict[str, Any]) -> None:
-        """Read the spaces; nothing is started before `reset`.
-
-        Args:
-          task: an id of EnvPool.
-          options: what `envpool.make` takes.
-
-        Raises:
-          ConfigError: if it is for several players.
-        """
-        self._task, self._options = task, options
+        """Read the spaces of an id, made with `options` of `envpool.make`; start nothing yet."""
         self._pool: Any = None
         self._envpool: Any = importlib.import_module(ENVPOOL)
+        self._task, self._options, self.num_envs = task, options, options["num_envs"]
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "takes_seeds": True}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of bounds in float64
             spec = self._envpool.make_spec(task, **options)
             self.single_observation_space = spec.gymnasium_observation_space
-            self.single_action_space = _with_bounds(spec.gymnasium_action_space)
+            self.single_action_space = space = spec.gymnasium_action_space
+            if isinstance(space, Box) and space.dtype.kind == "f":
+                # Where there is no lower bound, EnvPool says the smallest positive number.
+                low = np.where(space.low == np.finfo(space.dtype).tiny, -np.inf, space.low)
+                self.single_action_space = Box(low, space.high, dtype=space.dtype)
         if spec.config.max_num_players > 1:
             raise ConfigError(f"EnvPool's {task} is for several players, expected one for one.")
-        self.num_envs = options["num_envs"]
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         """Make the environments with `seed`, one of 31 bits for each; start them."""
@@ -138,14 +127,13 @@ class Pool(VectorEnv):
 
 
 class AtariPool(Pool):
-    """Games of Atari, one frame each; the rules are those of wrappers/atari.py.
+    """Games of Atari, one frame each, by the rules of wrappers/atari.py.
 
     `info` holds `life_lost` and `episode_frame_number`, each [E], as there.
     """
 
     def __init__(self, task: str, options: dict[str, Any], game: EnvConfig) -> None:
         """Have EnvPool follow the rules of `game`."""
-        self._repeat, self._episodic_life = game.action_repeat, game.episodic_life
         rules = {
             "frame_skip": game.action_repeat,
             "stack_num": 1,
@@ -161,10 +149,9 @@ class AtariPool(Pool):
             "reward_clip": False,
         }
         super().__init__(task, {**options, **rules})
-        self.metadata["channels"] = "first"
-        self._numbers = np.array(numbers_of(game.actions)) if game.actions else None
-        if self._numbers is not None:
-            self.single_action_space = Discrete(len(self._numbers))
+        self._game, self.metadata["channels"] = game, "first"
+        if game.actions:
+            self.single_action_space = Discrete(len(game.actions))
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         """Start all games."""
@@ -174,19 +161,11 @@ class AtariPool(Pool):
 
     def step(self, actions: Any) -> Any:
         """Do `actions` [E], and compare lives."""
-        numbers = actions if self._numbers is None else self._numbers[actions]
-        frames, reward, terminated, truncated, info = super().step(numbers)
+        numbers = numbers_of(self._game.actions)
+        *result, info = super().step(np.array(numbers)[actions] if numbers else actions)
         lives = info["lives"]
         # At 0 lives some games go on for a few frames: no loss yet (wrappers/atari.py).
-        info["life_lost"] = (lives < self._lives) & (lives > 0) & self._episodic_life
-        info["episode_frame_number"] = info["elapsed_step"] * self._repeat
+        info["life_lost"] = (lives < self._lives) & (lives > 0) & self._game.episodic_life
+        info["episode_frame_number"] = info["elapsed_step"] * self._game.action_repeat
         self._lives = lives.copy()
-        return frames, reward, terminated, truncated, info
-
-
-def _with_bounds(space: Any) -> Any:
-    """Return a Box without the lower bound by which EnvPool means none: the smallest number."""
-    if not isinstance(space, Box) or space.dtype.kind != "f":
-        return space
-    low = np.where(space.low == np.finfo(space.dtype).tiny, -np.inf, space.low)
-    return Box(low, space.high, dtype=space.dtype)
+        return (*result, info)

@@ -32,7 +32,7 @@ from ritornello.core.kept_settings import settings_kept
 from ritornello.core.process_death import started_in_here_ended
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.atari import action_meanings, make_atari_env
-from ritornello.wrappers.batch_env import BATCH_BACKENDS, batch_backend, batch_spec, make_batch
+from ritornello.wrappers.batch_env import batch_backend, make_batch, tried
 from ritornello.wrappers.config import FRAMES_PER_S, BackendChoice, EnvConfig
 from ritornello.wrappers.env_ids import (
     ATARI_ENTRY_POINT,
@@ -82,15 +82,12 @@ def choose_backend(
         if is_atari(game.env_id):
             check_game_kwargs(game)
         batch = batch or batch_backend(game, render_mode)
-        if not batch:
-            obstacle = obstacle or _obstacle_to_ale_vector(game, restorable, render_mode)
+        obstacle = obstacle or _obstacle_to_ale_vector(game, restorable, render_mode)
     if batch:
-        why = "asked for" if config.backend == batch else "the id stands for a vector"
-        return Backend(batch, why)
-    if config.backend == "gymnasium":
+        asked = config.backend == batch
+        return Backend(batch, "asked for" if asked else "the id stands for a vector")
+    if config.backend not in ("auto", "ale_vector"):  # a vector has no pictures
         return Backend("gymnasium", "asked for")
-    if config.backend in BATCH_BACKENDS:
-        return Backend("gymnasium", f"render_mode {render_mode} is asked for")
     if obstacle is None:
         return Backend("ale_vector", "asked for" if config.backend == "ale_vector" else "fastest")
     if config.backend == "ale_vector":
@@ -155,7 +152,7 @@ def gym_spec(env_id: str, kwargs: str = "", backend: BackendChoice = "auto") -> 
 
     config = EnvConfig(env_id, kwargs=kwargs, backend=backend)
     if batch_backend(config):
-        return batch_spec(config)
+        return tried(config)[0]
     with _made_for_once(config) as env:
         assert isinstance(env, PlainEnv)
         has_mask = _try_out(env)
@@ -317,9 +314,7 @@ def make_env_vector(
             if is_atari(game.env_id):
                 game = as_registered(game)
             with settings_kept():
-                parts.append(
-                    make_batch(game, part_seeds, game_spec, restorable=restorable, threads=threads)
-                )
+                parts.append(make_batch(game, part_seeds, game_spec, restorable, threads))
         elif backend.name == "ale_vector":
             from ritornello.wrappers.ale_vector import AleVector  # needs an ale-py built with it
 
@@ -390,9 +385,7 @@ def _env_maker(config: EnvConfig, render_mode: str | None = None) -> Callable[[]
     from ritornello.wrappers.plain_env import PlainEnv
 
     if find_gym_spec(config.env_id).entry_point is None:
-        raise ConfigError(
-            f"env {config.env_id} is a vector alone, and one environment of its own is asked for."
-        )
+        raise ConfigError(f"env {config.env_id} is a vector alone, with none to be had singly.")
 
     def make_env() -> gymnasium.Env:
         env = make_as_it_is(config.env_id, config.kwargs, render_mode)

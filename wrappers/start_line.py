@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ritornello.core.spec import EnvSpec, ObservationPart
+from ritornello.wrappers.batch_env import batch_backend, tried
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_ids import as_registered, game_arguments, is_atari
 from ritornello.wrappers.envpool_env import ENVPOOL
@@ -23,6 +24,8 @@ def describe(config: EnvConfig, *, restorable: bool = False) -> str:
         hidden = dict.fromkeys(name for game in games for name in parts_left_out(game))
         without = f", without its {', '.join(hidden)}" if hidden else ""
         masks = ", which says what is allowed (action mask)" if spec.has_action_mask else ""
+        first = EnvConfig(games[0].env_id, kwargs=config.kwargs, backend=config.backend)
+        end += f"; {tried(first)[1]}" if batch_backend(first) else ""
         source = "EnvPool" if backend.name == ENVPOOL else "Gymnasium"
         return (
             f"{title}: as {source} has it{shows}{without}{masks}, Atari rules do not apply; {end}"
