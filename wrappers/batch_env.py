@@ -31,7 +31,7 @@ from ritornello.wrappers.env_ids import (
     rom_name,
 )
 from ritornello.wrappers.env_kwargs import kwargs_of
-from ritornello.wrappers.envpool_env import ENVPOOL, make_pool
+from ritornello.wrappers.envpool_env import ENVPOOL, make_pool, task_of
 from ritornello.wrappers.trusted_modules import check_trusted_kwargs
 from ritornello.wrappers.user_code import told_if_slow
 
@@ -51,14 +51,18 @@ def batch_backend(game: EnvConfig, render_mode: str | None = None) -> str:
       ConfigError: if the id is unknown, or a vector cannot do what is asked.
     """
     entry, backend = find_gym_spec(game.env_id), str(game.backend)
-    if backend not in BATCH_BACKENDS:
+    if entry.vector_entry_point == ENVPOOL:
+        backend = ENVPOOL  # which alone has the id
+    elif backend not in BATCH_BACKENDS:
         if entry.entry_point is not None:
             return ""
-        backend = ENVPOOL if entry.vector_entry_point == ENVPOOL else GYMNASIUM_VECTOR
+        backend = GYMNASIUM_VECTOR
     if render_mode is not None:
         if entry.entry_point is not None:
             return ""
         raise ConfigError(f"env {game.env_id} is a vector alone, of which no pictures are drawn.")
+    if backend == ENVPOOL:
+        task_of(game.env_id, _rom(game))  # raises what is wrong before workers are started
     if is_atari(game.env_id):
         beyond = beyond_ale_vector(replace(game, kwargs=""))
         if backend == GYMNASIUM_VECTOR or beyond:
@@ -101,11 +105,14 @@ def tried(game: EnvConfig) -> tuple[EnvSpec, str]:
             raise ConfigError(str(fault)) from fault
 
 
+def _rom(game: EnvConfig) -> str | None:
+    return rom_name(game.env_id) if is_atari(game.env_id) else None
+
+
 def _make(game: EnvConfig, threads: int, count: int) -> VectorEnv:
     check_trusted_kwargs(game.kwargs)
     if batch_backend(game) == ENVPOOL:
-        rom = rom_name(game.env_id) if is_atari(game.env_id) else None
-        return make_pool(game, rom, count, threads)
+        return make_pool(game, _rom(game), count, threads)
     kwargs, entry = kwargs_of(game.kwargs), find_gym_spec(game.env_id)
     mode = kwargs.get("vectorization_mode") or entry.kwargs.get("vectorization_mode")
     options: dict[str, Any] = {}

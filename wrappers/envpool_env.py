@@ -65,22 +65,28 @@ def register(name: str) -> None:
     gymnasium.register(name, vector_entry_point=ENVPOOL, max_episode_steps=limit)
 
 
-def make_pool(game: EnvConfig, rom: str | None, count: int, threads: int) -> VectorEnv:
-    """Return `count` environments of one game; `rom` is None but of an Atari game.
+def task_of(env_id: str, rom: str | None) -> str:
+    """Return EnvPool's id of a game; `rom` is None but of an Atari game.
 
     Raises:
       ConfigError: if EnvPool is not installed, or has no such environment.
     """
-    named = [game.env_id] if game.env_id in tasks() else []
+    named = [env_id] if env_id in tasks() else []
     if rom is not None:
         named = [name for name, (*_, kwargs) in tasks().items() if kwargs.get("task") == rom]
     if not named:
         raise ConfigError(
-            f"backend is envpool, and env is {shown(game.env_id)}, which is none of the "
+            f"backend is envpool, and env is {shown(env_id)}, which is none of the "
             f"{len(tasks())} ids of EnvPool (envpool.list_all_envs()). Use backend auto."
         )
+    return named[0]
+
+
+def make_pool(game: EnvConfig, rom: str | None, count: int, threads: int) -> VectorEnv:
+    """Return `count` environments of a game; of Atari's, with everything its id stands for."""
+    task = task_of(game.env_id, rom)
     options = {**kwargs_of(game.kwargs), "num_envs": count, "num_threads": threads}
-    return Pool(named[0], options) if rom is None else AtariPool(named[0], options, game)
+    return Pool(task, options) if rom is None else AtariPool(task, options, game)
 
 
 class Pool(VectorEnv):
