@@ -31,7 +31,6 @@ NETWORKS = {"onnx": "network.onnx", "torch": "network.pt2"}  # the file of each 
 TOLERANCE = 1e-4  # of the largest number of an output, or of 1; rounding gives 1e-6 to 1e-5
 
 Tensors = dict[str, torch.Tensor]  # by name
-Run = Callable[[Tensors], Tensors]
 
 
 def deploy(url: str, kind: str, output: Path, *, trust: bool = False) -> list[str]:
@@ -86,8 +85,7 @@ def network_file(graph: ActingGraph, kind: str) -> bytes:
     """Return the content of the file of a graph, in one of the formats `NETWORKS`.
 
     Raises:
-      ConfigError: if the network cannot be written so, as one of a user's own may not, or a
-        package is missing.
+      ConfigError: if a user's own network cannot be written so, or a package is missing.
     """
     if kind == "onnx":
         _import_onnx()
@@ -128,7 +126,7 @@ def _as_onnx(graph: ActingGraph, program: ExportedProgram, shapes: Any) -> bytes
     return content
 
 
-def runner(kind: str, content: bytes) -> Run:
+def runner(kind: str, content: bytes) -> Callable[[Tensors], Tensors]:
     """Return what runs the network in a file of this content, on the CPU."""
     if kind == "torch":
         return torch.export.load(io.BytesIO(content)).module()
@@ -154,7 +152,7 @@ def _import_onnx() -> Any:
         ) from error
 
 
-def largest_difference(graph: ActingGraph, run: Run) -> float:
+def largest_difference(graph: ActingGraph, run: Callable[[Tensors], Tensors]) -> float:
     """Return how far a written network is from its graph on random inputs, see TOLERANCE."""
     found = []
     for inputs in (graph.example(1), graph.example(5)):

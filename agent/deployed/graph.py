@@ -41,12 +41,7 @@ class ActingGraph(nn.Module):
     """One decision in B environments; `inputs` and `outputs` say what goes in and comes out."""
 
     def __init__(self, model: ActorCritic, spec: EnvSpec) -> None:
-        """Take a copy of a model, whose weights change no more.
-
-        Args:
-          model: the network, of `spec`, fp32, on the CPU.
-          spec: what its games show and accept.
-        """
+        """Take a copy of `model`, fp32, on the CPU, of games of `spec`; it changes no more."""
         super().__init__()
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         for module in self.model.modules():
@@ -144,8 +139,7 @@ def _inputs(model: ActorCritic, spec: EnvSpec) -> dict[str, Port]:
     if not ports:
         ports["obs"] = Port(spec.obs_shape, spec.frame_dtype, f"{newest} what is shown")
     if model.state_count:
-        text = "next_state of the step before; zeros at first"
-        ports[STATE] = Port((model.state_count,), "float32", text)
+        ports[STATE] = Port((model.state_count,), "float32", "the last next_state; at first zeros")
     if model.state_count or extras.actions or extras.reward:
         ports[FIRST] = Port((), "bool", "whether a game starts, and nothing is remembered")
     if extras.actions:
@@ -155,8 +149,7 @@ def _inputs(model: ActorCritic, spec: EnvSpec) -> dict[str, Port]:
     if spec.task_count > 1:
         ports[TASK] = Port((), "int64", "number of the game")
     if spec.has_action_mask:
-        text = "what is allowed; true for each parameter of real numbers"
-        ports[MASK] = Port((actions.param_count,), "bool", text)
+        ports[MASK] = Port((actions.param_count,), "bool", "the parameters of what is allowed")
     for kind, name in NOISE.items():
         width = sum(_counts(spec, kind))
         if width:

@@ -87,9 +87,9 @@ def _encoded(leaf: Mapping[str, Any]) -> str:
 
 def _decoded(leaves: Sequence[Mapping[str, Any]]) -> str:
     """Return the expression of what the environment takes, from `action`."""
-    leaf = leaves[0]
-    if len(leaves) > 1 or leaf["path"]:
+    if len(leaves) != 1 or leaves[0]["path"]:
         return "...  # to be made of the columns of action[0] as game['action'] says"
+    leaf = leaves[0]
     own = f"action[0].reshape({tuple(leaf['shape'])})" if leaf["shape"] else "action[0]"
     if leaf["kind"] == "numbers":
         return f"np.clip({own}, env.action_space.low, env.action_space.high)"

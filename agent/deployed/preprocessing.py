@@ -21,7 +21,7 @@ from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.action_masks import mask_taken_out
 from ritornello.wrappers.atari import numbers_of
 from ritornello.wrappers.config import EnvConfig
-from ritornello.wrappers.env_ids import as_registered, is_atari
+from ritornello.wrappers.env_ids import as_registered, find_gym_spec, is_atari
 from ritornello.wrappers.env_kwargs import kwargs_of
 from ritornello.wrappers.images import channel_axes, is_image_space
 from ritornello.wrappers.registry import make_as_it_is, runnable
@@ -74,6 +74,13 @@ def _game(blueprint: Blueprint, graph: ActingGraph, env_id: str) -> dict[str, An
     config = runnable(game_config(blueprint, env_id), spec)
     if is_atari(env_id):
         return _atari(as_registered(config), spec)
+    if find_gym_spec(env_id).entry_point is None:  # a vector alone: its spaces are not told
+        return {
+            "env_kwargs": kwargs_of(config.kwargs),
+            MASK: "...",
+            "observation": [],
+            "action": [],
+        }
     with closing(make_as_it_is(env_id, config.kwargs)) as env:
         inputs = [name for name in graph.inputs if name.startswith("obs")]
         said: dict[str, Any] = {"env_kwargs": kwargs_of(config.kwargs)}
@@ -116,14 +123,13 @@ def _observation(env: gymnasium.Env, spec: EnvSpec, inputs: list[str]) -> list[d
     for path, leaf in leaves(shown.observation_space):
         name, shape = by_part.get(path, inputs[0]), list(leaf.shape or ())
         entry: dict[str, Any] = {"input": name, "path": alone + path, "shape": shape}
+        entry["kind"] = "numbers"
         if is_image_space(leaf):
             entry |= {"kind": "image", "channel_axes": list(channel_axes(leaf.shape, said))}
         elif isinstance(leaf, (Discrete, MultiDiscrete)):
             counts = np.ravel(leaf.n if isinstance(leaf, Discrete) else leaf.nvec)
             starts = np.broadcast_to(np.ravel(leaf.start), counts.shape)
             entry |= {"kind": "one_hot", "counts": counts.tolist(), "starts": starts.tolist()}
-        else:
-            entry |= {"kind": "numbers"}
         found.append(entry)
     return found
 
