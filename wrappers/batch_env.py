@@ -31,7 +31,7 @@ from ritornello.wrappers.env_ids import (
     rom_name,
 )
 from ritornello.wrappers.env_kwargs import kwargs_of
-from ritornello.wrappers.envpool_env import ENVPOOL, make_pool, task_of
+from ritornello.wrappers.envpool_env import ENVPOOL, AtariPool, Pool, task_of
 from ritornello.wrappers.trusted_modules import check_trusted_kwargs
 from ritornello.wrappers.user_code import told_if_slow
 
@@ -111,9 +111,11 @@ def _rom(game: EnvConfig) -> str | None:
 
 def _make(game: EnvConfig, threads: int, count: int) -> VectorEnv:
     check_trusted_kwargs(game.kwargs)
-    if batch_backend(game) == ENVPOOL:
-        return make_pool(game, _rom(game), count, threads)
     kwargs, entry = kwargs_of(game.kwargs), find_gym_spec(game.env_id)
+    if batch_backend(game) == ENVPOOL:
+        task = task_of(game.env_id, _rom(game))
+        pool = {**kwargs, "num_envs": count, "num_threads": threads}
+        return AtariPool(task, pool, game) if is_atari(game.env_id) else Pool(task, pool)
     mode = kwargs.get("vectorization_mode") or entry.kwargs.get("vectorization_mode")
     options: dict[str, Any] = {}
     if mode in ("sync", "async") or (mode is None and entry.vector_entry_point is None):

@@ -188,9 +188,8 @@ class BatchVector(EnvVector):
     def close(self) -> None:
         """Close the environments."""
         env, self._env = self._env, None
-        if env is not None:
-            with suppress(*RAISED):
-                env.close()
+        with suppress(*RAISED):  # nor is there one if it is closed twice
+            env.close()
 
     def describe(self) -> str:
         """Return in a few words what it is and does at the end of a game."""
@@ -313,13 +312,13 @@ def _in_numpy(env: VectorEnv, observations: Any) -> VectorEnv:
     while isinstance(observations, (Mapping, tuple)):
         parts = observations.values() if isinstance(observations, Mapping) else observations
         observations = next(iter(parts))
-    own = {"jax": "jax.numpy", "jaxlib": "jax.numpy", "torch": "torch"}
-    package = own.get(type(observations).__module__.partition(".")[0])
-    if package is None:
+    package = type(observations).__module__.partition(".")[0]
+    if package not in ("jax", "jaxlib", "torch"):
         return env
     from gymnasium.wrappers.vector import ArrayConversion
 
-    return ArrayConversion(env, env_xp=importlib.import_module(package), target_xp=np)
+    own = importlib.import_module("torch" if package == "torch" else "jax.numpy")
+    return ArrayConversion(env, env_xp=own, target_xp=np)
 
 
 def _row_of(value: Any, index: int) -> Any:

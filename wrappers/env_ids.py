@@ -20,6 +20,7 @@ from ritornello.core.plain_data import shown, shown_text
 from ritornello.wrappers import envpool_env
 from ritornello.wrappers.config import MAX_EPISODE_FRAMES, EnvConfig
 from ritornello.wrappers.env_kwargs import DECIDED_HERE, kwargs_of
+from ritornello.wrappers.envpool_env import ENVPOOL
 from ritornello.wrappers.extra_worlds import prepare_world
 from ritornello.wrappers.trusted_modules import check_trusted
 from ritornello.wrappers.user_code import import_module
@@ -55,7 +56,8 @@ def find_gym_spec(env_id: str) -> GymSpec:
         return gymnasium.spec(name)
     except gymnasium.error.Error as error:
         if not colon and name in envpool_env.worlds():
-            envpool_env.register(name)
+            steps = envpool_env.tasks()[name][2].get("max_episode_steps")
+            gymnasium.register(name, vector_entry_point=ENVPOOL, max_episode_steps=steps)
             return gymnasium.spec(name)
         near = _nearest_ids(name)
         hint = f"Did you mean {' or '.join(near)}?" if near else f"Gymnasium says: {error}"

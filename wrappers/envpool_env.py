@@ -19,7 +19,6 @@ import math
 import warnings
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -29,7 +28,6 @@ from ritornello.core.plain_data import shown
 from ritornello.core.project import install_extra
 from ritornello.wrappers.atari import numbers_of
 from ritornello.wrappers.config import EnvConfig
-from ritornello.wrappers.env_kwargs import kwargs_of
 
 ENVPOOL = "envpool"  # the backend, the package, and its mark in Gymnasium's registry
 
@@ -59,12 +57,6 @@ def worlds() -> frozenset[str]:
     return frozenset(name for name, (module, *_) in tasks().items() if module != "envpool.atari")
 
 
-def register(name: str) -> None:
-    """Let Gymnasium know an id that only EnvPool has."""
-    limit = tasks()[name][2].get("max_episode_steps")
-    gymnasium.register(name, vector_entry_point=ENVPOOL, max_episode_steps=limit)
-
-
 def task_of(env_id: str, rom: str | None) -> str:
     """Return EnvPool's id of a game; `rom` is None but of an Atari game.
 
@@ -80,13 +72,6 @@ def task_of(env_id: str, rom: str | None) -> str:
             f"{len(tasks())} ids of EnvPool (envpool.list_all_envs()). Use backend auto."
         )
     return named[0]
-
-
-def make_pool(game: EnvConfig, rom: str | None, count: int, threads: int) -> VectorEnv:
-    """Return `count` environments of a game; of Atari's, with everything its id stands for."""
-    task = task_of(game.env_id, rom)
-    options = {**kwargs_of(game.kwargs), "num_envs": count, "num_threads": threads}
-    return Pool(task, options) if rom is None else AtariPool(task, options, game)
 
 
 class Pool(VectorEnv):
