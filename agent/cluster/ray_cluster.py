@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -120,7 +120,8 @@ class RayCluster:
             ray.init(**self._arguments())
         except BaseException as error:
             self.close()
-            raise ClusterLost(_refusal(settings.address, error)) from error
+            why = _refused_token(settings, error) or _refusal(settings.address, error)
+            raise ClusterLost(why) from error
         finally:
             has_begun.set()
         self._actor_class = _actor_class(ray)
@@ -318,13 +319,8 @@ def _lets_in_without_token(address: str) -> bool:
     """Whether the head of a cluster answers a client without a token, asked in another process."""
     tokens = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
     environment = {name: value for name, value in os.environ.items() if name not in tokens}
-    environment["RAY_AUTH_MODE"] = "disabled"
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", TOKEN_PROBE, address], env=environment, timeout=PROBE_S,
-            stdin=subprocess.DEVNULL, capture_output=True, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
+    done = _asked(address, {**environment, "RAY_AUTH_MODE": "disabled"})
+    if done is None:
         return False
     if done.returncode and b"AuthenticationError" not in done.stderr:
         log.warning(
@@ -332,6 +328,41 @@ def _lets_in_without_token(address: str) -> bool:
             "it does, since whoever reaches an open one can run anything there", address,
         )  # fmt: skip
     return done.returncode == 0
+
+
+def _refused_token(settings: RaySettings, error: BaseException) -> str:
+    """Say that it is for the token that Ray could not connect; "" if it is not, or it says so.
+
+    Ray itself only says that it failed to connect.
+    """
+    if not settings.address or "oken" in str(error):
+        return ""
+    done = _asked(settings.address, os.environ)
+    if done is None or b"AuthenticationError" not in done.stderr:
+        return ""
+    if settings.is_insecure:
+        return (
+            f"the Ray cluster{_at(settings.address)} asks for a token: leave out `insecure:`. From "
+            "2.61 on Ray does so, unless it is started with RAY_AUTH_MODE=disabled."
+        )
+    return (
+        f"the Ray cluster{_at(settings.address)} does not take the token of this machine: expected "
+        "that of the cluster in RAY_AUTH_TOKEN, in the file at RAY_AUTH_TOKEN_PATH, or in "
+        "~/.ray/auth_token, of which the first that is given counts."
+    )
+
+
+def _asked(
+    address: str, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[bytes] | None:
+    """Ask the head of a cluster something, in another process; None if it did not answer."""
+    try:
+        return subprocess.run(
+            [sys.executable, "-c", TOKEN_PROBE, address], env=environment, timeout=PROBE_S,
+            stdin=subprocess.DEVNULL, capture_output=True, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _refusal(address: str, error: BaseException) -> str:
