@@ -115,6 +115,7 @@ def ask(mailbox, beat):
         np.zeros(count, np.int64),
         np.zeros(count, np.float32),
         np.zeros(count, np.int64),
+        None,
     )
     beat(Phase.ASKING)
     while not mailbox.wait(0, 1.0):

@@ -40,7 +40,7 @@ def random_inputs(rows=5, columns=3, *, resets=0.0, seed=0, spec=SPEC):
 
 
 def row_of(inputs, row):
-    obs, first, action, reward, task_id = inputs
+    obs, first, action, reward, task_id, _ = inputs
     return Inputs(obs[row], first[row], action[row], reward[row], task_id)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import csv
 import errno
 import json
@@ -42,7 +43,7 @@ class Recorder(Player):
     seen: list[tuple[Observation, np.ndarray]]
 
     def step(self, action=None):
-        shown = Observation(*(part.copy() for part in self.observation))
+        shown = copy.deepcopy(self.observation)
         step = super().step(action)
         self.seen.append((shown, step.action.copy()))
         return step
