@@ -263,6 +263,14 @@ class Agent:
                 f"action_mask is {shown(given)}, expected {expected}, as info['action_mask'] of "
                 "environments of agent.make_env() is."
             )
+        start = 0
+        for part in actions.parts:
+            own = array[..., start : start + part.param_count]
+            if not own.any(-1).all():
+                raise ShapeError(
+                    "action_mask allows nothing, expected at least one of each choice."
+                )
+            start += part.param_count
         return np.array(np.broadcast_to(array, shapes[1]))
 
     def _refused(self, array: np.ndarray) -> ShapeError:

@@ -229,7 +229,8 @@ class GymVector(EnvVector):
             return
         if KEY not in info:
             raise EnvironmentFault(
-                f"says nothing of {KEY}, expected a mask as after the first reset of another one."
+                f"info has no {KEY}, expected one at each reset, as when the run began: it says "
+                "that not all actions are allowed."
             )
         self.action_mask[index] = info[KEY]
 

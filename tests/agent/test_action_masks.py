@@ -137,6 +137,8 @@ def test_a_loaded_agent_does_what_is_allowed_and_asks_for_the_mask(tmp_path, gre
     observation, info = env.reset(seed=1)
     with pytest.raises(ShapeError, match=rf"action_mask is None, expected bool of shape \({KEYS},"):
         agent.act(observation)
+    with pytest.raises(ShapeError, match="action_mask allows nothing"):
+        agent.act(observation, action_mask=np.zeros(KEYS, bool))
     for step in range(LOCKS):
         action = agent.act(observation, action_mask=info["action_mask"])
         observation, _, terminated, _, info = env.step(action)
