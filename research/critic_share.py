@@ -37,6 +37,7 @@ class CriticShare(Impala):
     """Its state is the cost of values."""
 
     Config = CriticShareConfig
+    sums_over_learners = False  # each would move a cost of its own
     config: CriticShareConfig
 
     def loss(

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from ritornello.agent.assembly import env_config
+from ritornello.core.atomic_file import write_text
 from ritornello.flags.options import Flags
 from ritornello.wrappers.registry import make_env_vector
 from ritornello.wrappers.vector import EnvVector
@@ -208,7 +209,7 @@ def train(settings: Settings, results: Path = RESULTS) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     done, started = 0, time.monotonic()
     with path.open("w", newline="", encoding="utf-8") as file:
-        file.write(f"# {json.dumps(_header(settings))}\n")
+        file.write(f"# {json.dumps(_header(settings, finished=False))}\n")
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(["agent_steps", "wall_s", "return_mean"])
         while done < settings.steps:
@@ -229,10 +230,12 @@ def train(settings: Settings, results: Path = RESULTS) -> Path:
                     flush=True,
                 )
     games.env.close()
+    _, rest = path.read_text("utf-8").split("\n", 1)
+    write_text(path, f"# {json.dumps(_header(settings, finished=True))}\n{rest}")
     return path
 
 
-def _header(settings: Settings) -> dict[str, object]:
+def _header(settings: Settings, *, finished: bool) -> dict[str, object]:
     changed = [f for f in fields(Settings) if getattr(settings, f.name) != f.default]
     options = " ".join(f"--{f.name}={getattr(settings, f.name)}" for f in changed)
     commit = subprocess.run(
@@ -240,7 +243,7 @@ def _header(settings: Settings) -> dict[str, object]:
         cwd=RESULTS.parent, capture_output=True, text=True, check=False,
     ).stdout.strip()  # fmt: skip
     return {
-        "label": settings.name, "env": settings.game, "seed": settings.seed, "finished": True,
+        "label": settings.name, "env": settings.game, "seed": settings.seed, "finished": finished,
         "command": f"python -m research.ppo {options}".strip(), "commit": commit,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores", "averaged_games": AVERAGED,
         "settings": asdict(settings),

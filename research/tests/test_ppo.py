@@ -35,4 +35,5 @@ def test_the_advantages_equal_plain_loops():
 def test_a_short_run_leaves_the_file_of_its_command(tmp_path):
     path = train(Settings(steps=64, games=2, unroll=16, game="PongNoFrameskip-v4"), tmp_path)
     assert path.name == "ppo_PongNoFrameskip-v4_seed1.csv"
+    assert '"finished": true' in path.read_text("utf-8")
     assert "--game=PongNoFrameskip-v4" in path.read_text("utf-8")
