@@ -23,7 +23,7 @@ from ritornello.agent.deployed.page import PAGE, page
 from ritornello.agent.deployed.preprocessing import PREPROCESSING, preprocessing
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.model_file import check_is_of_no_run
-from ritornello.core.atomic_file import atomic_file, write_json, write_text
+from ritornello.core.atomic_file import as_json, atomic_path, remove_temporaries
 from ritornello.core.errors import ConfigError, first_line
 from ritornello.core.project import install_extra
 
@@ -65,12 +65,18 @@ def deploy(url: str, kind: str, output: Path, *, trust: bool = False) -> list[st
     try:
         check_is_of_no_run(output)
         output.mkdir(parents=True, exist_ok=True)
+        remove_temporaries(output)
+        with (  # all are written before one takes its place, the innermost first
+            atomic_path(output / PAGE) as page_file,
+            atomic_path(output / PREPROCESSING) as about_file,
+            atomic_path(output / NETWORKS[kind]) as network,
+        ):
+            network.write_bytes(content)
+            about_file.write_text(as_json(about), "utf-8")
+            page_file.write_text(page(about, kind), "utf-8")
         for name in NETWORKS.values():  # of an earlier export, perhaps of another agent
-            (output / name).unlink(missing_ok=True)
-        with atomic_file(output / NETWORKS[kind]) as file:
-            file.write(content)
-        write_json(output / PREPROCESSING, about)
-        write_text(output / PAGE, page(about, kind))
+            if name != NETWORKS[kind]:
+                (output / name).unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"Cannot write the folder {output}: {error}.") from error
     return [

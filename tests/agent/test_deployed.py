@@ -1,8 +1,10 @@
+import errno
 import importlib.util
 import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -230,3 +232,18 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
             main(arguments)
         assert message in capsys.readouterr().err
     assert (tmp_path / "README.md").read_text() == "mine"
+
+
+def test_a_disk_that_refuses_leaves_the_export_before_whole(tmp_path, monkeypatch, capsys):
+    agent, out = write_agent(tmp_path / "agent"), tmp_path / "out"
+    export(agent, out, "torch")
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+
+    def refuse(path, *_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(SystemExit):
+        main([f"--load_model_url={agent}", f"--output={out}", "--format=torch"])
+    assert "Cannot write the folder" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
