@@ -118,8 +118,11 @@ class Reporting:
         else:
             log.error("the run failed", exc_info=error)
 
-    def open_sinks(self) -> Sink:
+    def open_sinks(self, resumed_at: int | None = None) -> Sink:
         """Open the files of records and games; return where to report.
+
+        Args:
+          resumed_at: agent steps of the checkpoint that the session goes on from.
 
         Raises:
           ConfigError: if a library is missing for what the flags ask for, or there is no such sink.
@@ -138,7 +141,7 @@ class Reporting:
         ]
         sinks += [self._own_sink(name) for name in flags.sink.split(",") if name]
         if flags.tensorboard:
-            events = TensorBoardSink(path)
+            events = TensorBoardSink(path, resumed_at)
             sinks.append(BackgroundSink(events, self._files, gives_up=True))
         if flags.console is True:
             sinks.append(BackgroundSink(self._console, self._terminal, gives_up=True))

@@ -115,8 +115,9 @@ class Training:
         try:
             _set_up_torch(self.blueprint)
             self._begin(folder)
+            resumed_at = None if self.checkpoint is None else self.checkpoint.agent_steps
             trainer = Trainer(
-                self.blueprint, folder, reporting.open_sinks(), self.checkpoint,
+                self.blueprint, folder, reporting.open_sinks(resumed_at), self.checkpoint,
                 weights=None if self.start is None else self.start.weights,
                 stop=self.stop, flush=reporting.flush, coordinator=self.coordinator,
                 status=reporting.status,

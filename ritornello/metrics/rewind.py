@@ -13,7 +13,6 @@ in the place of one is renamed whole.
 from __future__ import annotations
 
 import json
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,17 +21,12 @@ from functools import partial
 from pathlib import Path
 
 from ritornello.core.atomic_file import atomic_file
-from ritornello.core.errors import ConfigError
 from ritornello.core.run_layout import EVALUATIONS, FINDINGS, GAMES, RECORDS
 from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import is_regular, name_aside, set_aside
-from ritornello.metrics.sinks import event_writer
 
-EVENT_FILES = "events.out.tfevents.*"
 OTHER_LEARNERS = "metrics-rank*.jsonl"  # records of those after the first
 ROUNDED_S = 1e-3  # records hold milliseconds
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -110,8 +104,7 @@ JOURNALS: dict[str, Callable[[Point, str], bool]] = {
 def rewind(folder: Path, point: Point, now: datetime | None = None) -> list[Cut]:
     """Cut lines about what came after a checkpoint, and lines that nobody can read.
 
-    Each journal is replaced at once, after what is cut from it is safely on the disk. TensorBoard
-    is told to forget what came after the checkpoint, where it had been shown anything.
+    Each journal is replaced at once, after what is cut from it is safely on the disk.
 
     Args:
       folder: folder of the run.
@@ -130,10 +123,7 @@ def rewind(folder: Path, point: Point, now: datetime | None = None) -> list[Cut]
         _cut(folder / name, partial(follows, point), at)
         for name, follows in (JOURNALS | others).items()
     )
-    cuts = [cut for cut in every if cut is not None]
-    if any(cut.name == RECORDS for cut in cuts):
-        _purge_events(folder, point.agent_steps)
-    return cuts
+    return [cut for cut in every if cut is not None]
 
 
 def _cut(path: Path, wanted: Callable[[str], bool], at: datetime) -> Cut | None:
@@ -162,13 +152,3 @@ def _is_good(line: bytes, wanted: Callable[[str], bool]) -> bool:
         return line.endswith(b"\n") and wanted(line.decode("utf-8"))
     except (ValueError, LookupError, TypeError, RecursionError):
         return False
-
-
-def _purge_events(folder: Path, agent_steps: int) -> None:
-    """Tell TensorBoard that the run starts again: events of later steps are not shown any more."""
-    if not any(folder.glob(EVENT_FILES)):
-        return
-    try:
-        event_writer(folder, purge_step=agent_steps + 1).close()
-    except ConfigError:
-        log.warning("tensorboard is not installed: its curves of this run will fold back")

@@ -9,7 +9,7 @@ import contextlib
 import importlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Protocol, TextIO
 
 from ritornello.core.durations import duration
 from ritornello.core.episode import EpisodeEnd
@@ -224,13 +224,27 @@ class TextFilesSink(Sink):
 class TensorBoardSink(Sink):
     """Event files for TensorBoard over agent steps; a thread writes them every two minutes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, resumed_at: int | None = None) -> None:
         """Write into `folder`.
+
+        Args:
+          folder: folder of the run.
+          resumed_at: agent steps of the checkpoint that the session goes on from: TensorBoard no
+            longer shows what an earlier session wrote of later ones.
 
         Raises:
           ConfigError: the tensorboard package is not installed.
         """
-        self._writer = event_writer(folder)
+        try:
+            # Imported here because it is optional, by name because this package needs no torch.
+            module = importlib.import_module("torch.utils.tensorboard")
+        except ImportError as error:
+            raise ConfigError(
+                "TensorBoard files were asked for, but the package is missing: "
+                "`pip install tensorboard`, or switch them off."
+            ) from error
+        purge_step = None if resumed_at is None else resumed_at + 1
+        self._writer = module.SummaryWriter(str(folder), purge_step=purge_step)
 
     def write(self, record: Record) -> None:
         """Add all values, and the other counters as alternatives to steps."""
@@ -242,20 +256,3 @@ class TensorBoardSink(Sink):
     def close(self) -> None:
         """Write what is pending."""
         self._writer.close()
-
-
-def event_writer(folder: Path, **options: Any) -> Any:
-    """Return PyTorch's writer of event files.
-
-    Raises:
-      ConfigError: the tensorboard package is not installed.
-    """
-    try:
-        # Imported here because it is optional, and by name because this package needs no torch.
-        module = importlib.import_module("torch.utils.tensorboard")
-    except ImportError as error:
-        raise ConfigError(
-            "TensorBoard files were asked for, but the package is missing: "
-            "`pip install tensorboard`, or switch them off."
-        ) from error
-    return module.SummaryWriter(str(folder), **options)
