@@ -58,34 +58,23 @@ FLAG_OF_FIELD: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class ActorCriticConfig:
-    """Settings of the loss of any actor-critic. Costs are per step; see `loss_reduction`.
+class LossConfig:
+    """Settings of the loss of any algorithm. Costs are per step; see `loss_reduction`.
 
     The defaults are those of the flags (FLAG_OF_FIELD).
     """
 
     discount: float = 0.99  # gamma
-    policy_cost: float = 1.0
     value_cost: float = 0.5  # times 0.5 (v - V)^2, as in IMPALA's released code
-    entropy_cost: float = 0.025
-    entropy_end_cost: float | None = None  # reached in a straight line; None: no change
-    entropy_end_share: float = 1.0  # share of the training after which it is reached
-    entropy_online_only: bool = False  # LASER: True; CLEAR: False
     reward_transform: str = "abs_one_sign"  # a key of REWARD_TRANSFORMS
-    advantage_normalisation: str = "rms"  # none | rms: divide by their root mean square
     loss_reduction: str = "mean"  # sum | mean over valid steps; published costs assume sum
     burn_in_steps: int = 0  # k, first rows of replayed unrolls that only warm the memory up
-    gradient_metrics: bool = False  # compare the gradients of values and policy; takes 1 to 3 %
 
     def __post_init__(self) -> None:
         """Raise ConfigError on values out of range."""
         self._check_choice("reward_transform", tuple(REWARD_TRANSFORMS))
-        self._check_choice("advantage_normalisation", values_of(AdvantageNormalisation))
         self._check_choice("loss_reduction", values_of(LossReduction))
-        if not 0 <= self.discount <= 1:
-            raise ConfigError(f"discount is {self.discount}, expected in [0, 1].")
-        if not 0 < self.entropy_end_share <= 1:
-            raise ConfigError(f"entropy_end_share is {self.entropy_end_share}, expected in (0, 1].")
+        self._check_share("discount")
         if self.burn_in_steps < 0:
             raise ConfigError(f"burn_in_steps is {self.burn_in_steps}, expected 0 or more.")
 
@@ -95,6 +84,13 @@ class ActorCriticConfig:
                 f"{name} is {getattr(self, name)!r}, expected one of {', '.join(allowed)}."
             )
 
+    def _check_share(self, *names: str, may_be_0: bool = True) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if not 0 <= value <= 1 or (value == 0 and not may_be_0):
+                bounds = "[0, 1]" if may_be_0 else "(0, 1]"
+                raise ConfigError(f"{name} is {value}, expected in {bounds}.")
+
     @property
     def value_bound(self) -> float:
         """Return what the largest reward, at every step for ever, is worth; inf if nothing is."""
@@ -102,12 +98,36 @@ class ActorCriticConfig:
             return math.inf
         return LARGEST_REWARD[self.reward_transform] / (1 - self.discount)
 
+
+@dataclass(frozen=True)
+class ActorCriticConfig(LossConfig):
+    """Settings of the loss of any actor-critic."""
+
+    policy_cost: float = 1.0
+    entropy_cost: float = 0.025
+    entropy_end_cost: float | None = None  # reached in a straight line; None: no change
+    entropy_end_share: float = 1.0  # share of the training after which it is reached
+    entropy_online_only: bool = False  # LASER: True; CLEAR: False
+    advantage_normalisation: str = "rms"  # none | rms: divide by their root mean square
+    gradient_metrics: bool = False  # compare the gradients of values and policy; takes 1 to 3 %
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError on values out of range."""
+        super().__post_init__()
+        self._check_choice("advantage_normalisation", values_of(AdvantageNormalisation))
+        self._check_share("entropy_end_share", may_be_0=False)
+
     def entropy_cost_at(self, progress: float | Tensor) -> float | Tensor:
-        """Return the cost at `progress`: in a straight line from the first to the last."""
+        """Return the cost at `progress`."""
         first, last = self.entropy_cost, self.entropy_end_cost
-        done = progress / self.entropy_end_share
-        done = done.clamp(max=1.0) if isinstance(done, Tensor) else min(1.0, done)
-        return first if last is None else first + (last - first) * done
+        return first if last is None else on_line(progress, first, last, self.entropy_end_share)
+
+
+def on_line(progress: float | Tensor, first: float, last: float, share: float) -> float | Tensor:
+    """Return what goes from `first` to `last` in a straight line, in a share of the training."""
+    done = progress / share
+    done = done.clamp(max=1.0) if isinstance(done, Tensor) else min(1.0, done)
+    return first + (last - first) * done
 
 
 class Loss(NamedTuple):

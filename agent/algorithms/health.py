@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from ritornello.agent.algorithms.base import LossConfig
 from ritornello.agent.algorithms.batch import REWARD_TRANSFORMS, Batch, Pass
 from ritornello.agent.algorithms.impala_config import VTraceConfig
 from ritornello.agent.distributions import MAX_LOG_RATIO
@@ -63,27 +64,32 @@ def policy_health(
         # With one action there is no entropy to speak of; log 2 keeps its share finite.
         metrics["policy/entropy_fraction"] = metrics["policy/entropy"] / (highest or math.log(2))
     metrics["vtrace/reset_fraction"] = batch.reset_row.float().mean()
-    if buffers:
-        metrics |= _buffer_health(batch, buffers, steps, sum_of)
-    return metrics
+    sum_of = {
+        name.rsplit("/")[-1]: sum_of[name]
+        for name in ("policy/kl_behaviour_target", "vtrace/masked_fraction")
+        if name in sum_of
+    }
+    return metrics | buffer_health(batch, buffers, steps, sum_of)
 
 
-def _buffer_health(
-    batch: Batch, buffers: Sequence[str], steps: Tensor, sum_of: dict[str, Tensor]
+@torch.no_grad()
+def buffer_health(
+    batch: Batch, buffers: Sequence[str], steps: Tensor, per_step: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return the same for each buffer; NaN for one that the batch has nothing of.
+    """Return the age of what was drawn, and means over steps, for each buffer.
+
+    They are NaN for a buffer that the batch has nothing of.
 
     Args:
       batch: knows where each column is from.
-      buffers: names of the replay buffers, in the order of `Batch.source`.
+      buffers: names of the replay buffers, in the order of `Batch.source`; (): no metrics.
       steps: [B], valid steps of each column.
-      sum_of: [B] each, sums over the valid steps of each column.
+      per_step: [B] each, sums over the valid steps of each column.
     """
+    if not buffers:
+        return {}
     numbers = torch.arange(len(buffers), device=batch.source.device)
     belongs = batch.source.unsqueeze(-1) == numbers  # [B, K]
-    per_step = {"kl_behaviour_target": sum_of["policy/kl_behaviour_target"]}
-    if "vtrace/masked_fraction" in sum_of:
-        per_step["masked_fraction"] = sum_of["vtrace/masked_fraction"]
     columns = torch.stack([torch.ones_like(steps), batch.age, steps, *per_step.values()])
     draws, ages, counts, *sums = (columns.unsqueeze(-1) * belongs).sum(1).unbind()  # each [K]
     means = {"drawn_age_updates": ages / draws}
@@ -105,7 +111,7 @@ def value_health(
       valid: bool, steps that count.
       values: in reward units.
       targets: in reward units.
-      bound: what the largest rewards are worth (`ActorCriticConfig.value_bound`); inf: not known.
+      bound: what the largest rewards are worth (`LossConfig.value_bound`); inf: not known.
     """
     count = valid.sum().clamp(min=1)
     rows = torch.stack([values, targets, targets - values])
@@ -135,8 +141,6 @@ def credit_health(
     """Return how far back a reward is credited, and how much of it the values foresaw.
 
     The horizon is 1 / (1 - discount * lambda * c), with the mean of V-trace's c = min(c_bar, rho).
-    Foresight is 1 - delta / r over the steps with a reward, where delta = r + discount V' - V. It
-    is 0 if rewards come as a surprise, and 1 if V has risen before them. NaN without a reward.
 
     Args:
       config: has the discount, lambda and c_bar.
@@ -150,13 +154,29 @@ def credit_health(
     if trust is not None:
         c = c * trust
     c_mean = (c * valid).sum() / valid.sum().clamp(min=1)
-    rewards = REWARD_TRANSFORMS[config.reward_transform](batch.reward) * valid
-    deltas = rewards + config.discount * ~batch.terminated * values[1:] - values[:-1]
     return {
         "vtrace/c_mean": c_mean,
         "vtrace/horizon_steps": 1 / (1 - config.discount * config.lambda_ * c_mean).clamp(min=1e-6),
-        "value/foresight": 1 - (deltas * rewards.sign()).sum() / rewards.abs().sum(),
+        "value/foresight": foresight(config, batch, valid, values),
     }
+
+
+@torch.no_grad()
+def foresight(config: LossConfig, batch: Batch, valid: Tensor, values: Tensor) -> Tensor:
+    """Return how much of the rewards the values foresaw.
+
+    It is 1 - delta / r over the steps with a reward, where delta = r + discount V' - V: 0 if
+    rewards come as a surprise, 1 if V has risen before them, NaN without a reward.
+
+    Args:
+      config: has the discount and the transform of rewards.
+      batch: T steps of B unrolls.
+      valid: [T, B] bool, steps that count.
+      values: [T+1, B] float32, in reward units.
+    """
+    rewards = REWARD_TRANSFORMS[config.reward_transform](batch.reward) * valid
+    deltas = rewards + config.discount * ~batch.terminated * values[1:] - values[:-1]
+    return 1 - (deltas * rewards.sign()).sum() / rewards.abs().sum()
 
 
 def value_to_policy(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from ritornello.agent.models.action_values import ActionValueModel
 from ritornello.agent.models.base import ActorCritic, Core
 from ritornello.agent.models.initialisation import draw_layer
 from ritornello.agent.models.networks import Network, NetworkRequest
@@ -25,7 +26,7 @@ from ritornello.flags.parts import AUTO, NETWORKS
 from ritornello.wrappers.user_code import describe
 
 SMALLEST_FOR_SHALLOW = 20  # pixels: the two convolutions of impala_shallow fit into no less
-POLICY_HEAD_GAIN = 0.01  # almost uniform at the start, whatever the features are
+SMALL_GAIN = 0.01  # of a policy that is almost uniform at the start, whatever the features are
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class ModelConfig:
     # F, width of the torso's last layer (attention: channels of the map); 0: the network's own
     feature_count: int = 0
     normalise_pixels: Normalise = True  # subtract the mean image, divide by the deviation
-    layer_norm: str = "none"  # none | features | all layers of a convolutional network
+    layer_norm: str = "none"  # none | features | all layers of the torso
     normalise_vectors: bool = False  # by their running mean and deviation
     popart_step_size: float = 3e-3  # beta, share of the statistics replaced per update
     use_lstm: bool = False  # attention always has one of its own
@@ -46,6 +47,7 @@ class ModelConfig:
     use_last_reward: bool = False  # the last reward, clamped to [-1, 1], is an input
     clamp_last_reward: bool = True  # False: raw, as in agents of TorchBeast with PopArt
     use_task_id: bool = False  # the number of the game, one-hot, is an input
+    action_values: bool = False  # it acts by values of actions, and has no policy of its own
 
     def __post_init__(self) -> None:
         """Raise ConfigError on what model attention cannot be; flags have bounds of their own."""
@@ -111,7 +113,8 @@ def make_model(
     )
     of_pixels = config.normalise_pixels if env_spec.frame_dtype == "uint8" else False
     games = env_spec.task_count if of_pixels and env_spec.task_count > 1 else 0
-    model = ActorCritic(
+    kind = ActionValueModel if config.action_values else ActorCritic
+    model = kind(
         built.torso,
         env_spec.obs_shape,
         feature_count,
@@ -282,5 +285,7 @@ def _initialise(model: ActorCritic, generator: torch.Generator) -> None:
         if isinstance(module, nn.Conv2d | nn.Linear):
             draw_layer(module, math.sqrt(2), generator)  # keeps the scale through ReLU
     model.core.initialise(generator)
-    draw_layer(model.policy_head, POLICY_HEAD_GAIN, generator)
-    draw_layer(model.value_head.linear, 1.0, generator)
+    draw_layer(model.policy_head, SMALL_GAIN, generator)
+    # Values of actions start near 0: bootstrapped from each other they keep a wrong start for long.
+    starts_at_0 = isinstance(model, ActionValueModel)
+    draw_layer(model.value_head.linear, SMALL_GAIN if starts_at_0 else 1.0, generator)

@@ -235,19 +235,30 @@ def _in_nhwc(gradient: Tensor) -> Tensor:
 class MlpTorso(nn.Module):
     """Two fully connected tanh layers, for vector observations (images are flattened)."""
 
-    def __init__(self, obs_shape: tuple[int, ...], feature_count: int = 0) -> None:
-        """Build the torso; both layers are F wide (default 256)."""
+    def __init__(
+        self, obs_shape: tuple[int, ...], feature_count: int = 0, layer_norm: str = "none"
+    ) -> None:
+        """Build the torso; both layers are F wide (default 256).
+
+        Args:
+          obs_shape: shape of one observation.
+          feature_count: F; 0 means 256.
+          layer_norm: which layers are normalised before their tanh: none, features, or all.
+        """
         super().__init__()
-        self.feature_count = feature_count or 256
-        self.linear1 = nn.Linear(int(torch.Size(obs_shape).numel()), self.feature_count)
-        self.linear2 = nn.Linear(self.feature_count, self.feature_count)
+        self.feature_count = width = feature_count or 256
+        self.linear1 = nn.Linear(int(torch.Size(obs_shape).numel()), width)
+        self.linear2 = nn.Linear(width, width)
+        self.norm1 = nn.LayerNorm(width) if layer_norm == "all" else nn.Identity()
+        self.norm2 = nn.Identity() if layer_norm == "none" else nn.LayerNorm(width)
 
     def forward(self, obs: Tensor) -> Tensor:
         """Map `[N, *obs_shape]` to features `[N, F]`."""
         x = obs.flatten(1).to(compute_dtype(self.linear1.weight))
         if obs.dtype == torch.uint8:
             x = x / PIXEL_MAX
-        return torch.tanh(self.linear2(torch.tanh(self.linear1(x))))
+        x = torch.tanh(self.norm1(self.linear1(x)))
+        return torch.tanh(self.norm2(self.linear2(x)))
 
 
 class FloatInput(nn.Module):
@@ -299,6 +310,11 @@ for _name in IMAGE_TORSOS:
     NETWORKS.add(_name, _image_network(_name), __name__)
 NETWORKS.add(
     "mlp",
-    Network(lambda want: MlpTorso(want.obs_shape, want.feature_count), "vectors", takes_raw=True),
+    Network(
+        lambda want: MlpTorso(want.obs_shape, want.feature_count, want.layer_norm),
+        "vectors",
+        takes_raw=True,
+        takes_layer_norm=True,
+    ),
     __name__,
 )

@@ -225,7 +225,8 @@ def check_weights(checkpoint: Checkpoint, model: torch.nn.Module) -> None:
         raise CheckpointError(
             f"{checkpoint.path} holds the weights of another network:\n"
             + "\n".join(first)
-            + "\nLeave the flags of group model (--model and others) as they were in that run."
+            + "\nLeave --algorithm and the flags of group model (--model and others) as they were "
+            "in that run."
         )
 
 

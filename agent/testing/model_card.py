@@ -80,7 +80,7 @@ def model_card(
         *_header(title, [_algorithm(flags), *games], tested),
         f"# {plain(title)}",
         "",
-        f"An actor-critic agent ({plain(_algorithm(flags))}) of {plain(_listed(games))}, trained "
+        f"An agent ({plain(_algorithm(flags))}) of {plain(_listed(games))}, trained "
         f"for {facts['agent_steps']:,} agent steps ({facts['updates']:,} updates).",
         "",
         "## Score",
@@ -137,7 +137,7 @@ def _header(title: str, more_tags: Sequence[str], tested: Sequence[Report]) -> l
         }
         for report in tested
     ]
-    tags = ["reinforcement-learning", "deep-reinforcement-learning", "v-trace", *more_tags]
+    tags = ["reinforcement-learning", "deep-reinforcement-learning", *more_tags]
     header = {
         "library_name": "ritornello",
         "tags": tags,

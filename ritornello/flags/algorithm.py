@@ -21,11 +21,11 @@ class AlgorithmFlags(FlagGroup, effect="learning"):
 
     algorithm: AlgorithmName = flag(
         "impala",
-        "algorithm, which computes the loss of a batch: impala (V-trace actor-critic), impact (clipped steps for data that is used several times; see the group impact), or <module>:<name> for your own (docs/your_own.md)",
+        "algorithm, which computes the loss of a batch: impala (V-trace actor-critic), impact (clipped steps for data that is used several times), q_lambda (values of actions, no policy: docs/q_lambda.md), or <module>:<name> for your own (docs/your_own.md)",
     )
     algorithm_kwargs: AlgorithmKwargs = flag(
         "",
-        'arguments of the algorithm, as a mapping in JSON. Of all: policy_cost (1), entropy_end_share (1: the share of --lr_scheduler_steps after which --entropy_end_weight is reached), advantage_lambda (lambda of the advantages, if not that of the value targets). Of impact: surrogate_clip (0.3: how far the ratio of policy and target may be from 1), ratio_bar (2: upper bound of behaviour policy / target), target_period (updates between two copies to the target network; by default until all unrolls of the circular buffer are new), value_source ("target", or "policy"). Of your own: all fields of its Config',
+        'arguments of the algorithm, as a mapping in JSON. Of impala and impact: policy_cost (1), entropy_end_share (1: the share of --lr_scheduler_steps after which --entropy_end_weight is reached), advantage_lambda (lambda of the advantages, if not that of the value targets). Of impact: surrogate_clip (0.3: how far the ratio of policy and target may be from 1), ratio_bar (2: upper bound of behaviour policy / target), target_period (updates between two copies to the target network; by default until all unrolls of the circular buffer are new), value_source ("target", or "policy"). Of q_lambda: trace ("sarsa", or "peng"), trace_lambda (0.9), epsilon (1: share of actions at random, at first), epsilon_end (0.01), epsilon_end_share (0.05: the share of --lr_scheduler_steps after which it is reached). Of your own: all fields of its Config',
     )
     gamma: Fraction01 = flag(0.99, "discount per agent step")
     rho_const: Bound = flag(

@@ -40,7 +40,7 @@ class ModelFlags(FlagGroup, effect="learning"):
     )
     layer_norm: LayerNorm = flag(
         "none",
-        "layers of a network for images that are normalised before their ReLU: none, features (the last one), or all",
+        "layers of a network that are normalised before their ReLU or tanh: none, features (the last one), or all",
     )
     lstm_size: Count = flag(256, "number of units in each layer of the LSTM", le=4_096)
     use_last_action: BoolOrAuto = flag(

@@ -177,6 +177,7 @@ ALGORITHMS: Registry[Any] = Registry(
     {
         "impala": "ritornello.agent.algorithms.impala",
         "impact": "ritornello.agent.algorithms.impact",
+        "q_lambda": "ritornello.agent.algorithms.q_lambda",
     },
 )
 

@@ -207,6 +207,16 @@ PRESETS: dict[str, Preset] = {
             "replay_parameters": _circular(32, uses=2),
         },
     ),
+    "q_lambda": Preset(
+        "Q(lambda): values of actions and a norm in each layer, as in PQN (Gallici et al. 2024): "
+        "docs/q_lambda.md",
+        {
+            "algorithm": "q_lambda",
+            "layer_norm": "all",
+            "use_popart": False,
+            "value_loss_weight": 1.0,
+        },
+    ),
     "mujoco": Preset(
         "MuJoCo's robots by V-trace, each unroll used twice: docs/extra_worlds.md",
         {

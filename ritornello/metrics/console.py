@@ -169,7 +169,7 @@ class View:
 
     def waits_for(self) -> str:
         """Return what the run waits for before its first update, "" from then on."""
-        if "loss/policy" in self._values:
+        if any(name.startswith("loss/") for name in self._values):
             return ""
         fills = {name: self._values[f"replay/{name}/fill"] for name in self.buffers()}
         if not any(fills.values()):
@@ -205,12 +205,18 @@ class View:
             f"{duration(self._record.wall_s)} {self.progress():6.1%} {steps}",
             f"{get('throughput/agent_steps_per_s')}/s" + (f" eta {e}" if (e := self.eta()) else ""),
             f"{self._record.episodes} games {self._returns_line()}",
-            f"loss pi {get('loss/policy')} v {get('loss/value')} H {get('policy/entropy')}",
+            self._losses_line(),
             f"lag {get('lag/mean_updates')} wait {get('cache/wait_fraction', percent)}",
             " ".join(f"{b} {get(f'replay/{b}/fill', percent)}" for b in self.buffers()),
             get("system/memory_mb", megabytes),
         ]
         return " | ".join(part for part in parts if part and part != MISSING)
+
+    def _losses_line(self) -> str:
+        """Return the losses that the algorithm has."""
+        names = {"pi": "loss/policy", "v": "loss/value", "H": "policy/entropy"}
+        shown = [f"{name} {self._get(m)}" for name, m in names.items() if m in self._values]
+        return f"loss {' '.join(shown)}" if shown else ""
 
     def _returns_line(self) -> str:
         """Return how the games went: their mean and best, or the mean of each of several."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol, TextIO
@@ -170,10 +171,11 @@ class TextFilesSink(Sink):
         """Append losses, learning rate and times; flush everything."""
         self._last = record
         values = record.values
-        losses = [values.get(f"loss/{name}") for name in ("policy", "value", "entropy")]
-        if None not in losses:
-            self._line("Loss_file.txt", record, *losses)
         if "optimiser/lr" in values:
+            # NaN: the algorithm has no such loss.
+            names = ("policy", "value", "entropy")
+            losses = [values.get(f"loss/{name}", math.nan) for name in names]
+            self._line("Loss_file.txt", record, *losses)
             self._last_lr = values["optimiser/lr"]
             self._line("lr_file.txt", record, self._last_lr)
         if self._games_of_record:

@@ -8,7 +8,7 @@ from ritornello.agent.acting.acting_model import FlatWeights
 from ritornello.agent.machine import WeightFormat
 from ritornello.agent.models.base import Inputs
 from ritornello.agent.models.factory import ModelConfig, make_model
-from ritornello.agent.models.torsos import IMAGE_TORSOS, ImageTorso
+from ritornello.agent.models.torsos import IMAGE_TORSOS, ImageTorso, MlpTorso
 from ritornello.core.errors import ConfigError, ShapeError
 from ritornello.flags.parts import NETWORKS
 from tests.agent.builders import make_batch, make_small_model, make_spec
@@ -65,22 +65,34 @@ def test_a_network_takes_any_frame_size_and_stack(name, shape):
     assert heads.value.shape == (2,)
 
 
-@pytest.mark.parametrize(("layer_norm", "normalised"), [("none", 0), ("features", 1), ("all", 3)])
-def test_layers_are_normalised_before_their_relu(layer_norm, normalised):
-    torso = ImageTorso("impala_shallow", (4, 84, 84), layer_norm=layer_norm)
-    before_relu = []
+@pytest.mark.parametrize(
+    ("torso", "normalised"),
+    [
+        (ImageTorso("impala_shallow", (4, 84, 84)), 0),
+        (ImageTorso("impala_shallow", (4, 84, 84), layer_norm="features"), 1),
+        (ImageTorso("impala_shallow", (4, 84, 84), layer_norm="all"), 3),
+        (MlpTorso((7,)), 0),
+        (MlpTorso((7,), layer_norm="features"), 1),
+        (MlpTorso((7,), layer_norm="all"), 2),
+    ],
+    ids=lambda case: case if isinstance(case, int) else type(case).__name__,
+)
+def test_layers_are_normalised_before_their_activation(torso, normalised):
+    outputs = []
     for layer in torso.modules():
         if isinstance(layer, (torch.nn.GroupNorm, torch.nn.LayerNorm)):
-            layer.register_forward_hook(
-                lambda *call: before_relu.append(call[-1].flatten(1).clone())
-            )
-    features = torso(torch.randint(0, 256, (5, 4, 84, 84), dtype=torch.uint8))
-    assert len(before_relu) == normalised
-    for output in before_relu:
+            layer.register_forward_hook(lambda *call: outputs.append(call[-1].flatten(1).clone()))
+    if isinstance(torso, MlpTorso):
+        features, activation = torso(torch.randn(5, 7)), torch.tanh
+    else:
+        seen = torch.randint(0, 256, (5, 4, 84, 84), dtype=torch.uint8)
+        features, activation = torso(seen), torch.relu
+    assert len(outputs) == normalised
+    for output in outputs:
         torch.testing.assert_close(output.mean(1), torch.zeros(5), rtol=0, atol=1e-5)
         torch.testing.assert_close(output.var(1, correction=0), torch.ones(5), rtol=0.01, atol=0.01)
-    if before_relu:
-        torch.testing.assert_close(features, before_relu[-1].relu())
+    if outputs:
+        torch.testing.assert_close(features, activation(outputs[-1]))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ RUNS = {
         "--env=tests.fakes:tests/Counting-v0,tests.fakes:tests/Owing-v0",
         "--evaluate_every_steps=500", "--evaluation_games=1", "--environment_max_steps=2000",
     ),
+    "values of actions": (*SMALL, "--preset=q_lambda", "--environment_max_steps=500"),
     "one game by impact, evaluated beside the training": (
         *SMALL, "--algorithm=impact", "--evaluate_every_steps=200", "--evaluation_games=1",
         "--environment_max_steps=6000",

@@ -35,6 +35,7 @@ def test_with_this_kind_of_replay_cartpole_is_solved(tmp_path, kind):
 @pytest.mark.learning
 @pytest.mark.process
 @pytest.mark.timeout(LIMIT_S + 100)
+@pytest.mark.parametrize("algorithm", ["impact", "q_lambda"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_impact_solves_cartpole(tmp_path, seed):
-    solve(tmp_path, "--preset=cartpole,impact", f"--seed={seed}")
+def test_other_algorithms_solve_cartpole(tmp_path, seed, algorithm):
+    solve(tmp_path, f"--preset=cartpole,{algorithm}", f"--seed={seed}")
