@@ -17,10 +17,11 @@ A row may restrict its `games`, count the runs of one seed once (`by_seed`), and
 runs at another step (`against_steps`) or by a `figure` of its own: `return-with ARM`, the return at
 the time at which ARM, which was started beside it, was at its end.
 
-The figures: `area N` (mean return over the first N agent steps), `return N`, `end`, `best`,
-`minutes`, `minutes-to R`, `steps-to R` (in millions, until the return is R), and `tests` (the mean
-of the test games). A row `left <file>: <group>` is how much of the score in a game a group of a
-forgetting experiment has kept, in percent, by its test games.
+The figures: `area N` (mean return over the first N agent steps), `late-area N` (over the second
+half of them), `return N`, `end`, `best`, `minutes`, `minutes-to R`, `steps-to R` (in millions,
+until the return is R), and `tests` (the mean of the test games). A row `left <file>: <group>` is
+how much of the score in a game a group of a forgetting experiment has kept, in percent, by its test
+games.
 """
 
 from __future__ import annotations
@@ -84,10 +85,12 @@ def figure(run: Run, what: str, number: float) -> float:
     """
     curve = run.curve
     last = float(curve.agent_steps[-1])
-    if what in ("area", "return"):
+    if what in ("area", "late-area", "return"):
         if number > 1.01 * last:
             raise ValueError(f"{run.source} ends after {last:,.0f} steps, not {number:,.0f}")
         number = min(number, last)
+        if what == "late-area":  # of the second half of the steps
+            return 2 * curve.area(number) - curve.area(number / 2)
         return curve.area(number) if what == "area" else curve.at_steps(number)
     if what in ("minutes-to", "steps-to"):
         first = int(np.argmax(curve.mean_return >= number))

@@ -75,7 +75,7 @@ MIXES = {
         *ALL, *MEMORY, "--use_task_id=True",
         "--env=tests.fakes:tests/Counting-v0,tests.fakes:tests/Owing-v0",
     ),
-    "all four, values of actions": (*ALL, "--algorithm=q_lambda"),
+    "all four, values of actions": (*ALL, "--algorithm=q_lambda", "--use_popart=False"),
     "all four, Pong": (*ALL, "--env=PongNoFrameskip-v4", "--model=nature", "--r_f_steps=3"),
 }  # fmt: skip
 FAST = (

@@ -22,13 +22,15 @@ def test_the_text_files_have_the_older_platforms_columns(tmp_path):
     sink.episode(game(3.0), Record(agent_steps=70, updates=3, wall_s=1.75))
     sink.write(Record(80, 320, 4, 2, 3700.0, LOSSES))
     sink.write(Record(90, 360, 5, 2, 3701.0))
+    without = {name: LOSSES[name] for name in ("loss/value", "optimiser/lr")}
+    sink.write(Record(90, 360, 5, 2, 3701.0, without))  # no policy
     read = {path.name: path.read_text().splitlines() for path in tmp_path.iterdir()}
     assert read == {  # already flushed; training steps = updates x 4 x 5
         "Scores.txt": ["-7,60,60,1.500", "3,60,70,1.750"],
         "Episode_steps.txt": ["400,60,60,1.500", "400,60,70,1.750"],
         "max_reward_file.txt": ["-7,60,60,1.500", "3,60,70,1.750"],
-        "Loss_file.txt": ["-0.5,2,-0.01,80,80,3700.000"],
-        "lr_file.txt": ["0.0006,80,80,3700.000"],
+        "Loss_file.txt": ["-0.5,2,-0.01,80,80,3700.000", "nan,2,nan,100,90,3701.000"],
+        "lr_file.txt": ["0.0006,80,80,3700.000", "0.0006,100,90,3701.000"],
         "Train_time.txt": ["2,1:01:40,3700.000,4"],
     }
     sink.close()
