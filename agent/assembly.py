@@ -7,7 +7,7 @@ the same parts. Layers below take their own small config objects and never see f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -152,6 +152,19 @@ def make_algorithm(flags: Flags, buffers: Sequence[str] = ()) -> Algorithm:
     if "target_period" not in arguments:
         values["target_period"] = renewal_updates(replay_configs(flags), flags.batch_size)
     return kind(make_config(kind, flags.algorithm, values, arguments), buffers)
+
+
+def without_effect(flags: Flags) -> list[str]:
+    """Return the flags that switch something on which the algorithm does not have."""
+    own = {field.name for field in fields(ALGORITHMS.find(flags.algorithm).Config)}
+    foreign = {flag for field, flag in FLAG_OF_FIELD.items() if field not in own}
+    return [
+        name
+        for name, field in Flags.model_fields.items()
+        if name in foreign
+        and field.default in (None, 0, "none")
+        and getattr(flags, name) != field.default
+    ]
 
 
 def optimiser_config(flags: Flags) -> OptimiserConfig:

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 import gymnasium
 import torch
 
-from ritornello.agent.assembly import Blueprint, env_config, model_config, replay_configs
+from ritornello.agent.assembly import (
+    Blueprint,
+    env_config,
+    model_config,
+    replay_configs,
+    without_effect,
+)
 from ritornello.agent.models.factory import describe_networks
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.run_folder import RunFolder
@@ -48,6 +54,9 @@ def log_start(training: Training, folder: RunFolder) -> None:
     log.info("run folder %s", as_typed(folder.path))
     for remark in remarks(training.argv, flags):
         log.info("note: %s", remark)
+    if idle := without_effect(flags):
+        named = ", ".join(f"--{name}" for name in idle)
+        log.warning("nothing comes of %s: %s has no such loss", named, flags.algorithm)
     log.info("%s", describe(env_config(flags), restorable=flags.reproducible))
     networks = describe_networks(model_config(flags), spec)
     log.info("model %s; an action is %s", networks, spec.actions.describe())

@@ -6,10 +6,12 @@ import torch
 
 from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
 from ritornello.agent.algorithms.q_lambda import QLambda, QLambdaConfig
+from ritornello.agent.assembly import without_effect
 from ritornello.agent.distributions import FORBIDDEN
 from ritornello.agent.learning.learner import Learner
 from ritornello.agent.learning.optim import OptimiserConfig, make_optimiser
 from ritornello.core.errors import ConfigError
+from ritornello.flags.parsing import parse
 from tests.agent.builders import ANY_ACTIONS, heads_of, make_batch, make_small_model, make_spec
 from tests.agent.learners import with_bad_reward
 from tests.reference.q_lambda_loops import q_lambda_loss_loops
@@ -169,3 +171,11 @@ def test_a_model_with_a_policy_is_refused():
 def test_settings_out_of_range_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         replace(PLAIN, **changes)
+
+
+def test_flags_of_losses_that_it_does_not_have_are_named():
+    flags = parse(["--preset=clear,q_lambda", "--kl_mask_kind=implied", "--gamma=0.9"])
+    assert without_effect(flags) == [
+        "policy_cloning_loss_weight", "value_cloning_loss_weight", "kl_mask_kind"
+    ]  # fmt: skip
+    assert without_effect(parse(["--preset=impact"])) == without_effect(parse([])) == []
