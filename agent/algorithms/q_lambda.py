@@ -71,6 +71,7 @@ class QLambda(Algorithm):
     Config = QLambdaConfig
     config: QLambdaConfig
     sums_over_learners = True
+    loss_is_pure = True
     _model: ActionValueModel  # that it trains; known after `check`
 
     def check(self, model: ActorCritic) -> None:

@@ -9,6 +9,7 @@ import torch
 from ritornello.agent.algorithms.impala import Impala
 from ritornello.agent.algorithms.impala_config import ImpalaConfig
 from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
+from ritornello.agent.algorithms.q_lambda import QLambda, QLambdaConfig
 from ritornello.agent.learning.learner import Learner
 from ritornello.agent.learning.optim import OptimiserConfig, learning_rate, make_optimiser
 from tests.agent.builders import make_batch, make_small_model, make_spec
@@ -26,7 +27,7 @@ def make_learner(model=None, *, config=CONFIG, optimiser=None, **options):
     optimiser_config = OptimiserConfig(lr=1e-3, lr_end=0.0)
     return Learner(
         model,
-        Impala(config),
+        (QLambda if isinstance(config, QLambdaConfig) else Impala)(config),
         optimiser or make_optimiser(optimiser_config, model),
         lambda progress: learning_rate(optimiser_config, progress),
         **options,

@@ -9,6 +9,7 @@ import torch
 
 from ritornello.agent.algorithms.impact import Impact, ImpactConfig
 from ritornello.agent.algorithms.impala import Impala
+from ritornello.agent.algorithms.q_lambda import QLambdaConfig
 from tests.agent.builders import make_batch, make_small_model, make_spec, packed
 from tests.agent.learners import CONFIG, make_learner, same, with_bad_reward
 
@@ -217,6 +218,24 @@ def test_what_cannot_be_recorded_is_computed_and_said_once(caplog):
     assert same(plain.state_dict()["model"], learner.state_dict()["model"])
 
 
+def test_values_of_actions_are_replayed_and_epsilon_falls():
+    plain, learner, recorder = pair(
+        QLambdaConfig(reward_transform="none", epsilon_end_share=1.0), action_values=True
+    )
+    for seed, progress in enumerate((0.0, 0.2, 0.4, 0.6)):
+        for each in (plain, learner):
+            step(each, make_batch(seed=seed), progress)
+        assert same(plain.model.epsilon, learner.model.epsilon)
+    assert tuple(recorder.gradients) == (1, 3)
+    for one, two in zip(plain.model.parameters(), learner.model.parameters(), strict=True):
+        torch.testing.assert_close(one, two)
+    before = copy.deepcopy(learner.state_dict())
+    with pytest.raises(Exception, match="reward"):
+        step(learner, with_bad_reward(make_batch()), 0.8)
+    assert recorder.gradients.replays == 4
+    assert same(learner.state_dict(), before)
+
+
 def test_a_falling_entropy_cost_is_replayed():
     plain, learner, recorder = pair(replace(CONFIG, entropy_end_cost=0.0))
     for progress in (0.0, 0.2, 0.4, 0.6, 1.0):
@@ -234,7 +253,12 @@ def step_on_gpu(learner, batch, spec=None):
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
-    "model", [{"name": "impala_shallow"}, {"name": "resnet_light", "popart": True}]
+    "model",
+    [
+        {"name": "impala_shallow"},
+        {"name": "resnet_light", "popart": True},
+        {"name": "impala_shallow", "layer_norm": "all", "action_values": True},
+    ],
 )
 def test_on_a_gpu_a_replayed_update_is_the_computed_one(monkeypatch, model, precision, caplog):
     monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 2)
@@ -242,7 +266,7 @@ def test_on_a_gpu_a_replayed_update_is_the_computed_one(monkeypatch, model, prec
     plain, recorded = (
         make_learner(
             make_small_model(spec, **model).to("cuda"), precision=precision, cuda_graph=graph,
-            channels_last=True,
+            channels_last=True, config=QLambdaConfig() if "action_values" in model else CONFIG,
         )
         for graph in (False, True)
     )  # fmt: skip
