@@ -215,6 +215,7 @@ PRESETS: dict[str, Preset] = {
             "layer_norm": "all",
             "use_popart": False,
             "value_loss_weight": 1.0,
+            "gradient_clip_by_norm_threshold": 10.0,
         },
     ),
     "mujoco": Preset(
