@@ -25,7 +25,7 @@ class AlgorithmFlags(FlagGroup, effect="learning"):
     )
     algorithm_kwargs: AlgorithmKwargs = flag(
         "",
-        'arguments of the algorithm, as a mapping in JSON. Of impala and impact: policy_cost (1), entropy_end_share (1: the share of --lr_scheduler_steps after which --entropy_end_weight is reached), advantage_lambda (lambda of the advantages, if not that of the value targets). Of impact: surrogate_clip (0.3: how far the ratio of policy and target may be from 1), ratio_bar (2: upper bound of behaviour policy / target), target_period (updates between two copies to the target network; by default until all unrolls of the circular buffer are new), value_source ("target", or "policy"). Of q_lambda: trace ("sarsa", or "peng"), trace_lambda (0.9), epsilon (1: share of actions at random, at first), epsilon_end (0.01), epsilon_end_share (0.05: the share of --lr_scheduler_steps after which it is reached). Of your own: all fields of its Config',
+        'arguments of the algorithm, as a mapping in JSON. Of impala and impact: policy_cost (1), entropy_end_share (1: the share of --lr_scheduler_steps after which --entropy_end_weight is reached), advantage_lambda (lambda of the advantages, if not that of the value targets). Of impact: surrogate_clip (0.3), ratio_bar (2), target_period, value_source ("target", or "policy"): docs/impact.md. Of q_lambda: trace ("sarsa", or "peng"), trace_lambda (0.9), epsilon (1), epsilon_end (0.01), epsilon_end_share (0.05): docs/q_lambda.md. Of your own: all fields of its Config',
     )
     gamma: Fraction01 = flag(0.99, "discount per agent step")
     rho_const: Bound = flag(
