@@ -1,19 +1,17 @@
-"""IMPALA whose critic sees more, and IMPALA with a steadier scale: arms of queue.yaml.
+"""IMPALA whose critic sees more: arms of queue.yaml.
 
     --algorithm=research.value_arms:short_horizons --model=research.value_arms:horizons
     --algorithm=research.value_arms:histogram --model=research.value_arms:bins
     --algorithm=research.value_arms:action_values --model=research.value_arms:actions
-    --algorithm=research.value_arms:running_scale --advantage_normalisation=none
 
-The first three put linear heads of their own on the hidden units, which nothing acts by: their loss
-shapes the network. Sizes: T steps, B unrolls, H hidden units, K horizons.
+They put linear heads of their own on the hidden units, which nothing acts by: their loss shapes the
+network. Sizes: T steps, B unrolls, H hidden units, K horizons.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -164,55 +162,3 @@ class Histogram(Auxiliary):
         below = torch.special.ndtr((edges - inside) / deviation)
         wanted = below.diff(dim=-1) / (below[..., -1:] - below[..., :1])
         return -(wanted * made[:-1][valid].log_softmax(-1)).sum(-1).mean()
-
-
-@dataclass(frozen=True)
-class RunningScaleConfig(ImpalaConfig):
-    """Settings of IMPALA, and of the scale."""
-
-    rate: float = 0.01  # share of the newest batch in the mean
-
-
-@register_algorithm("running_scale")
-class RunningScale(Impala):
-    """Divides advantages by a root mean square over about 100 updates, not of the batch alone."""
-
-    Config = RunningScaleConfig
-    config: RunningScaleConfig
-    sums_over_learners = False
-    _sigma: Tensor
-    _square = 0.0  # sum of squares with weights that fall by 1 - rate
-    _weight = 0.0  # of these weights
-
-    def correct(  # type: ignore[override]
-        self, config: VTraceConfig, batch: Batch, log_rhos: Tensor, values: Tensor,
-        trust: Tensor | None = None,
-    ) -> VTrace:  # fmt: skip
-        """Scale the advantages; what PopArt divides by later cancels."""
-        corrected = losses.correct(config, batch, log_rhos, values, trust)
-        kept = 1 - self.config.rate
-        square = float(corrected.advantages[~batch.reset_row].square().mean())
-        self._square = kept * self._square + self.config.rate * square
-        self._weight = kept * self._weight + self.config.rate
-        scale = max(SMALLEST, (self._square / self._weight) ** 0.5)
-        return corrected._replace(advantages=corrected.advantages * self._sigma / scale)
-
-    def loss(
-        self,
-        model: ActorCritic,
-        batch: Batch,
-        optimiser: torch.optim.Optimizer | None = None,
-        progress: float | Tensor = 0.0,
-    ) -> Loss:
-        """Compute the loss of one batch, and move the scale."""
-        head = model.value_head
-        self._sigma = head.scale(batch.task_id) if head.enabled else torch.ones(())
-        return super().loss(model, batch, optimiser, progress)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the mean and its weight."""
-        return {"square": self._square, "weight": self._weight}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with a mean."""
-        self._square, self._weight = float(state["square"]), float(state["weight"])
