@@ -140,7 +140,8 @@ def credit_health(
 ) -> dict[str, Tensor]:
     """Return how far back a reward is credited, and how much of it the values foresaw.
 
-    The horizon is 1 / (1 - discount * lambda * c), with the mean of V-trace's c = min(c_bar, rho).
+    The horizon is 1 / (1 - discount * lambda * c), with the mean of V-trace's c = min(c_bar, rho),
+    and at most the unroll.
 
     Args:
       config: has the discount, lambda and c_bar.
@@ -154,9 +155,10 @@ def credit_health(
     if trust is not None:
         c = c * trust
     c_mean = (c * valid).sum() / valid.sum().clamp(min=1)
+    lost = 1 - config.discount * config.lambda_ * c_mean  # below 0 where c_bar is above 1
     return {
         "vtrace/c_mean": c_mean,
-        "vtrace/horizon_steps": 1 / (1 - config.discount * config.lambda_ * c_mean).clamp(min=1e-6),
+        "vtrace/horizon_steps": 1 / lost.clamp(min=1 / batch.steps),
         "value/foresight": foresight(config, batch, valid, values),
     }
 

@@ -278,6 +278,11 @@ def test_foresight_and_horizon_equal_the_plain_loops():
     assert got["value/foresight"].item() == pytest.approx(1 - surprise / paid, rel=1e-4)
     assert got["vtrace/c_mean"].item() == pytest.approx(c, rel=1e-4)
     assert got["vtrace/horizon_steps"].item() == pytest.approx(1 / (1 - 0.72 * c), rel=1e-4)
+    wide = credit_health(
+        replace(config, lambda_=1.0, rho_bar=4.0, c_bar=4.0), batch, valid, log_rhos, values
+    )
+    assert wide["vtrace/c_mean"].item() > 1 / 0.9
+    assert wide["vtrace/horizon_steps"].item() == pytest.approx(9)
 
 
 def test_the_share_of_the_values_is_that_of_the_gradients_at_the_hidden_units():
