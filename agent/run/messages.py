@@ -56,7 +56,7 @@ def log_start(training: Training, folder: RunFolder) -> None:
         log.info("note: %s", remark)
     if idle := without_effect(flags):
         named = ", ".join(f"--{name}" for name in idle)
-        log.warning("nothing comes of %s: %s has no such loss", named, flags.algorithm)
+        log.warning("no effect with --algorithm=%s: %s; leave it out", flags.algorithm, named)
     log.info("%s", describe(env_config(flags), restorable=flags.reproducible))
     networks = describe_networks(model_config(flags), spec)
     log.info("model %s; an action is %s", networks, spec.actions.describe())
