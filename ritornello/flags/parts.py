@@ -61,12 +61,12 @@ class Registry(Generic[Part]):
         """
         if not name.isidentifier():
             raise ConfigError(
-                f"a {self.noun} is registered as {shown(name)}, expected a name of letters, digits "
+                f"{self.noun} is registered as {shown(name)}, expected a name of letters, digits "
                 "and underscores."
             )
         if name in self.shipped and self.shipped[name] != module:
             raise ConfigError(
-                f"{module} registers a {self.noun} named {name!r}, which is the name of one that "
+                f"{module} registers {self.noun} {name!r}, which is the name of one that "
                 "is shipped: choose another."
             )
         full = name if name in self.shipped else f"{_MAIN.get(module, module)}:{name}"
