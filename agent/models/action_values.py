@@ -20,7 +20,7 @@ from ritornello.agent.distributions import Categorical, masked
 from ritornello.agent.models.base import ActorCritic, Heads
 from ritornello.core.errors import ConfigError
 
-SMALLEST_EPSILON = 1e-6  # log 0 would be no number
+SMALLEST_SHARE = 1e-6  # of epsilon, as log 0 is no number; and by which the best action is ahead
 
 
 class ActionValueModel(ActorCritic):
@@ -45,7 +45,7 @@ class ActionValueModel(ActorCritic):
     @torch.no_grad()
     def explore(self, epsilon: float | Tensor) -> None:
         """Take any action, each by the same chance, in a share of the steps, `epsilon`."""
-        self.epsilon.copy_(torch.as_tensor(epsilon).clamp(min=SMALLEST_EPSILON))
+        self.epsilon.copy_(torch.as_tensor(epsilon).clamp(min=SMALLEST_SHARE))
 
     def action_values(self, hidden: Tensor, task_id: Tensor | None = None) -> Tensor:
         """Return Q(x, a) [..., A] float32 of hidden units [..., H], in reward units."""
@@ -68,4 +68,5 @@ class ActionValueModel(ActorCritic):
         count = values.shape[-1] if action_mask is None else action_mask.sum(-1, keepdim=True)
         any_action = (self.epsilon / count).expand(values.shape)
         is_best = best.unsqueeze(-1) == torch.arange(values.shape[-1], device=values.device)
-        return (any_action + (1 - self.epsilon) * is_best).log()
+        ahead = (1 - self.epsilon).clamp(min=SMALLEST_SHARE)  # for whoever asks for no chance
+        return (any_action + ahead * is_best).log()

@@ -125,6 +125,14 @@ def test_epsilon_falls_with_the_training_and_is_saved_with_the_weights():
     assert heads_of(model, make_batch()).params.isfinite().all()
 
 
+def test_the_most_probable_action_is_the_best_even_where_all_are_taken_at_random():
+    model, batch = make_values_model(), make_batch()
+    model.explore(1.0)
+    best = torch.tensor(dueling(model, batch)).argmax(-1)
+    assert best.unique().numel() > 1
+    assert model.distribution.mode(heads_of(model, batch).params).equal(best)
+
+
 def test_an_update_that_cannot_be_made_leaves_epsilon_as_it_was():
     model = make_values_model()
     optimiser = make_optimiser(OptimiserConfig(), model)
