@@ -62,6 +62,11 @@ class QLambdaConfig(LossConfig):
         self._check_choice("trace", TRACES)
         self._check_share("trace_lambda", "epsilon", "epsilon_end")
         self._check_share("epsilon_end_share", may_be_0=False)
+        if self.epsilon_end > self.epsilon:
+            raise ConfigError(
+                f"epsilon_end is {self.epsilon_end}, expected at most epsilon, {self.epsilon}: "
+                "give both in --algorithm_kwargs."
+            )
 
 
 @register_algorithm("q_lambda")

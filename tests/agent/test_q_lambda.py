@@ -173,6 +173,7 @@ def test_a_model_with_a_policy_is_refused():
         ({"trace_lambda": 1.1}, r"trace_lambda is 1.1, expected in \[0, 1\]"),
         ({"epsilon_end_share": 0.0}, r"epsilon_end_share is 0.0, expected in \(0, 1\]"),
         ({"epsilon": math.nan}, "epsilon is nan"),
+        ({"epsilon_end": 0.4}, "epsilon_end is 0.4, expected at most epsilon, 0.3"),
     ],
     ids=str,
 )
