@@ -31,6 +31,8 @@ from ritornello.core.plain_data import shown
 from ritornello.core.rng import child_generator, child_seed
 from ritornello.core.spec import EnvSpec
 from ritornello.core.unroll import UnrollSchema
+from ritornello.flags.earlier import modern
+from ritornello.flags.names import named_values
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS, AUTO, NETWORKS
 from ritornello.replay.manager import ReplayManager
@@ -154,16 +156,22 @@ def make_algorithm(flags: Flags, buffers: Sequence[str] = ()) -> Algorithm:
     return kind(make_config(kind, flags.algorithm, values, arguments), buffers)
 
 
-def without_effect(flags: Flags) -> list[str]:
-    """Return the flags that switch something on which the algorithm does not have."""
+def without_effect(flags: Flags, argv: Sequence[str]) -> list[str]:
+    """Return the flags that switch something on which the algorithm does not have.
+
+    Args:
+      flags: flags of the session.
+      argv: the command line that they are of; of flags that are always on only typed ones count.
+    """
     own = {field.name for field in fields(ALGORITHMS.find(flags.algorithm).Config)}
     foreign = {flag for field, flag in FLAG_OF_FIELD.items() if field not in own}
+    typed, off = modern(named_values(argv)), (None, 0, "none")
     return [
         name
         for name, field in Flags.model_fields.items()
         if name in foreign
-        and field.default in (None, 0, "none")
-        and getattr(flags, name) != field.default
+        and (name in typed or field.default in off)
+        and getattr(flags, name) not in off
     ]
 
 

@@ -54,9 +54,9 @@ def log_start(training: Training, folder: RunFolder) -> None:
     log.info("run folder %s", as_typed(folder.path))
     for remark in remarks(training.argv, flags):
         log.info("note: %s", remark)
-    if idle := without_effect(flags):
+    if idle := without_effect(flags, training.argv):
         named = ", ".join(f"--{name}" for name in idle)
-        log.warning("no effect with --algorithm=%s: %s; leave it out", flags.algorithm, named)
+        log.warning("no effect with --algorithm=%s: %s", flags.algorithm, named)
     log.info("%s", describe(env_config(flags), restorable=flags.reproducible))
     networks = describe_networks(model_config(flags), spec)
     log.info("model %s; an action is %s", networks, spec.actions.describe())

@@ -6,12 +6,15 @@ import torch
 
 from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
 from ritornello.agent.algorithms.q_lambda import QLambda, QLambdaConfig
-from ritornello.agent.assembly import without_effect
 from ritornello.agent.distributions import FORBIDDEN
 from ritornello.agent.learning.learner import Learner
 from ritornello.agent.learning.optim import OptimiserConfig, make_optimiser
+from ritornello.agent.run.messages import log_start
+from ritornello.agent.run.training import Training
+from ritornello.agent.session import prepare
+from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.errors import ConfigError
-from ritornello.flags.parsing import parse
+from ritornello.core.stop_signals import StopSignals
 from tests.agent.builders import ANY_ACTIONS, heads_of, make_batch, make_small_model, make_spec
 from tests.agent.learners import with_bad_reward
 from tests.reference.q_lambda_loops import q_lambda_loss_loops
@@ -182,9 +185,24 @@ def test_settings_out_of_range_are_refused(changes, message):
         replace(PLAIN, **changes)
 
 
-def test_flags_of_losses_that_it_does_not_have_are_named():
-    flags = parse(["--preset=clear,q_lambda", "--kl_mask_kind=implied", "--gamma=0.9"])
-    assert without_effect(flags) == [
-        "policy_cloning_loss_weight", "value_cloning_loss_weight", "kl_mask_kind"
-    ]  # fmt: skip
-    assert without_effect(parse(["--preset=impact"])) == without_effect(parse([])) == []
+@pytest.mark.parametrize(
+    ("argv", "idle"),
+    [
+        (
+            ["--preset=clear,q_lambda", "--gamma=0.9"],
+            ["policy_cloning_loss_weight", "value_cloning_loss_weight"],
+        ),
+        (["--preset=impact", "--vtrace_lambda=0.5"], []),
+        (["--preset=q_lambda", "--vtrace-lambda=0.5"], ["vtrace_lambda"]),
+        (["--preset=q_lambda,minigrid", "--entropy_end_weight=none"], []),
+    ],
+    ids=str,
+)
+def test_a_run_says_which_flags_of_losses_it_does_not_have(argv, idle, tmp_path, caplog):
+    caplog.set_level("INFO")
+    argv = ["--env=CartPole-v1", *argv]
+    training = Training(prepare(argv).blueprint, argv, StopSignals())
+    log_start(training, RunFolder(tmp_path))
+    said = [line for line in caplog.messages if line.startswith("no effect")]
+    named = ", ".join(f"--{name}" for name in idle)
+    assert said == ([f"no effect with --algorithm=q_lambda: {named}"] if idle else [])
