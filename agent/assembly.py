@@ -156,15 +156,20 @@ def make_algorithm(flags: Flags, buffers: Sequence[str] = ()) -> Algorithm:
     return kind(make_config(kind, flags.algorithm, values, arguments), buffers)
 
 
+def foreign_flags(flags: Flags) -> set[str]:
+    """Return the flags of losses that the algorithm does not have."""
+    own = {field.name for field in fields(ALGORITHMS.find(flags.algorithm).Config)}
+    return {flag for field, flag in FLAG_OF_FIELD.items() if field not in own}
+
+
 def without_effect(flags: Flags, argv: Sequence[str]) -> list[str]:
-    """Return the flags that switch something on which the algorithm does not have.
+    """Return those of `foreign_flags` that switch something on.
 
     Args:
       flags: flags of the session.
       argv: the command line that they are of; of flags that are always on only typed ones count.
     """
-    own = {field.name for field in fields(ALGORITHMS.find(flags.algorithm).Config)}
-    foreign = {flag for field, flag in FLAG_OF_FIELD.items() if field not in own}
+    foreign = foreign_flags(flags)
     typed, off = modern(named_values(argv)), (None, 0, "none")
     return [
         name

@@ -14,6 +14,7 @@ import torch
 from ritornello.agent.assembly import (
     Blueprint,
     env_config,
+    foreign_flags,
     model_config,
     replay_configs,
     without_effect,
@@ -127,15 +128,19 @@ def _log_games(training: Training) -> None:
         not config.sets_the_pace and not config.values["per_game"]
         for config in replay_configs(flags)
     )
-    if not one_for_all or flags.value_cloning_loss_weight:
+    has_cloning = "value_cloning_loss_weight" not in foreign_flags(flags)
+    if not one_for_all or (has_cloning and flags.value_cloning_loss_weight):
         return
+    advice = "--load_replay=False, or a share in --env_shares"
+    if has_cloning:
+        advice = "--value_cloning_loss_weight=0.005 --policy_cloning_loss_weight=0.01"
     for game in idle:
         # Measured: docs/results.md, "A replay of all that was played".
         log.warning(
             "%s is not played any more and stays in the replay: nothing holds its values, "
-            "which may grow without end. Give --value_cloning_loss_weight=0.005 "
-            "--policy_cloning_loss_weight=0.01",
+            "which may grow without end. Give %s",
             game_name(game),
+            advice,
         )
 
 

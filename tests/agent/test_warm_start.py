@@ -8,10 +8,14 @@ import pytest
 import torch
 
 from ritornello.agent.models.base import Inputs
+from ritornello.agent.run.messages import log_start
+from ritornello.agent.run.training import Training
 from ritornello.agent.run.warm_start import carry_over, keep_actions, warm_start
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
+from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.stop_signals import StopSignals
 from tests.agent.runs import QUIET, make_blueprint, saved_state, states_at_start
 
 ONE, OTHER = "tests.fakes:tests/Counting-v0", "tests.fakes:tests/Owing-v0"
@@ -197,6 +201,29 @@ def test_one_replay_for_all_games_keeps_those_that_a_resume_does_not_play(tmp_pa
     replay_now.load_state_dict(contents)
     games = [int(view(item.record(), "task_id")) for item in replay_now.buffers[1].items]
     assert min(games.count(0), games.count(1)) > 20
+
+
+@pytest.mark.parametrize(
+    ("flags", "advice"),
+    [
+        ((), "Give --value_cloning_loss_weight=0.005"),
+        (("--preset=clear,q_lambda",), "Give --load_replay=False"),  # it has no such loss
+    ],
+    ids=["impala", "q_lambda"],
+)
+def test_who_stops_playing_a_game_that_is_replayed_is_told_what_helps(
+    flags, advice, tmp_path, caplog
+):
+    argv = (
+        f"--env={BOTH}", "--env_shares=0,1", *flags,
+        "--reward_clipping_method=abs_one_sign", "--worker_count=1", "--envs_per_worker=2",
+        "--replay=queue:4:0.5,standard:300:0.5:per_game=False",
+    )  # fmt: skip
+    blueprint = prepare(argv).blueprint
+    checkpoint = Checkpoint(tmp_path, saved_state(blueprint, has_replay=True))
+    log_start(Training(blueprint, argv, StopSignals(), checkpoint), RunFolder(tmp_path))
+    (said,) = [line for line in caplog.messages if "is not played any more" in line]
+    assert f". {advice}" in said
 
 
 def test_a_test_is_played_by_the_model_of_all_games_in_the_games_asked_for(run):
