@@ -45,7 +45,7 @@ ADVICE = {
     "observations are far from 1.",
     "ratio": "The probabilities of actions have diverged, those of today's policy or of the one "
     "that acted: resume the last checkpoint with a lower --lr.",
-    "value": "Values have diverged: give --use_popart=True or "
+    "value": "Values have diverged: give --use_popart=True (not q_lambda) or "
     "--reward_clipping_method=abs_one_sign, or resume the last checkpoint with a lower --lr.",
     "gradient": "The loss is finite, but it is too steep: resume the last checkpoint with a lower "
     "--lr.",
