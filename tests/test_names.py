@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 
 import pytest
 
+from ritornello.agent.algorithms.base import FLAG_OF_FIELD
 from ritornello.core.errors import ConfigError
+from ritornello.flags.earlier import CONVERTED
 from ritornello.flags.group import marks_of
 from ritornello.flags.names import ALIASES, COMMANDS, HINTS, flag_of, is_name, named_values
 from ritornello.flags.options import Flags
+from ritornello.flags.parts import ALGORITHMS
 from ritornello.flags.presets import PRESETS
 
 
@@ -78,3 +82,11 @@ def test_every_hint_names_flags_and_presets_that_exist_and_hides_none():
         assert set(re.findall(r"--preset=([\w-]+)", hint)) <= set(PRESETS), hint
     assert all(flag_of(name) == name or name in ALIASES for name in theirs)
     assert all(map(is_name, [*theirs, *ALIASES, "lr", "resume"]))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS.shipped)
+def test_who_gives_an_argument_of_an_algorithm_as_a_flag_is_told_where_it_belongs(algorithm):
+    names = {field.name for field in fields(ALGORITHMS.find(algorithm).Config)}
+    for name in names - FLAG_OF_FIELD.keys() - CONVERTED.keys():
+        with pytest.raises(ConfigError, match=f"--{name} is .* write --algorithm_kwargs="):
+            named_values([f"--{name}=0.5"])

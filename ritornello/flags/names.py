@@ -67,6 +67,9 @@ HINTS = {
     "--replay=queue:<unrolls>:<share of the batch>,standard:<unrolls>:<share>": "buffer_size "
     "replay_size replay_capacity replay_ratio",
     "--model": "network policy",
+    """--algorithm_kwargs='{"<argument>": <value>}', if it is the algorithm's""": "policy_cost "
+    "surrogate_clip ratio_bar target_period value_source trace "
+    "trace_lambda epsilon epsilon_end epsilon_end_share",
     "--device=cuda or cpu, and --learner_count for several GPUs": "cuda gpu use_gpu num_gpus",
 }
 
