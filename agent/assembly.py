@@ -103,8 +103,7 @@ def model_config(flags: Flags) -> ModelConfig:
         use_last_reward=_unless_auto(flags.use_last_reward, remembers),
         clamp_last_reward=flags.use_last_reward != "raw",
         use_task_id=flags.use_task_id,
-        # By its name: to test or to watch an agent imports no algorithm.
-        action_values=flags.algorithm == "q_lambda",
+        action_values=getattr(ALGORITHMS.find(flags.algorithm), "acts_by_values", False),
     )
 
 

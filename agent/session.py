@@ -36,6 +36,7 @@ from ritornello.flags.options import Flags, unset_schedule_steps
 from ritornello.flags.parsing import parse
 from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.registry import gym_spec, make_env_spec
+from ritornello.wrappers.trusted_modules import module_of
 
 if TYPE_CHECKING:
     from ritornello.agent.run.warm_start import WarmStart
@@ -88,8 +89,13 @@ def _resolve(
     if checkpoint is not None:
         saved = EnvSpec.from_dict(checkpoint.state["env_spec"])
         if flags.op_mode == "test":
-            # The model is of its own games, whichever it is to play.
-            flags = flags.model_copy(update={"env": saved.env_id})
+            # The model is of its own games, whichever it is to play, and its weights tell how it
+            # acts: a test needs no algorithm of a user's own.
+            update = {"env": saved.env_id}
+            if module_of(flags.algorithm):
+                by_values = "epsilon" in checkpoint.state["learner"]["model"]
+                update["algorithm"] = "q_lambda" if by_values else "impala"
+            flags = flags.model_copy(update=update)
         elif begins and flags.action_set in ("", "all"):
             flags = _with_actions_of(checkpoint, flags)
         elif not begins and max(len(envs), saved.task_count) > 1 and envs != saved.tasks:

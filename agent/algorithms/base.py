@@ -159,6 +159,8 @@ class Algorithm(ABC):
     # Whether the loss asks the policies of a pass (`Pass.pi`, `Pass.mu`) for all that depends on
     # what actions are; one that does not say so is refused where more than one of A is chosen.
     takes_any_action: ClassVar[bool] = False
+    # Whether it trains a model that acts by values of actions (agent/models/action_values.py).
+    acts_by_values: ClassVar[bool] = False
 
     # Whether the loss asks the host for nothing: it decides nothing by the numbers of a batch or
     # by `progress` (which is then a tensor), and keeps nothing in Python. A GPU may then replay it

@@ -76,17 +76,14 @@ class QLambda(Algorithm):
     Config = QLambdaConfig
     config: QLambdaConfig
     sums_over_learners = True
+    acts_by_values = True
     loss_is_pure = True
     _model: ActionValueModel  # that it trains; known after `check`
 
     def check(self, model: ActorCritic) -> None:
         """Raise ConfigError if it cannot train this model; let it explore as at the start."""
         super().check(model)
-        if not isinstance(model, ActionValueModel):
-            raise ConfigError(
-                "this algorithm learns values of actions, and the model has a policy: expected "
-                "--algorithm=q_lambda itself, not a class of your own that is made of it."
-            )
+        assert isinstance(model, ActionValueModel)
         head = model.value_head
         if head.enabled:
             raise ConfigError(

@@ -169,11 +169,6 @@ def test_what_would_not_learn_is_refused(made, message):
         QLambda(PLAIN).check(make_values_model(**made))
 
 
-def test_a_model_with_a_policy_is_refused():
-    with pytest.raises(ConfigError, match="the model has a policy"):
-        QLambda(PLAIN).check(make_small_model())
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -8,15 +8,20 @@ import torch
 
 from ritornello.agent.algorithms.base import Algorithm, Loss, register_algorithm
 from ritornello.agent.algorithms.impala_config import ImpalaConfig
-from ritornello.agent.assembly import make_algorithm, model_config, optimiser_config
+from ritornello.agent.algorithms.q_lambda import QLambda
+from ritornello.agent.assembly import build_model, make_algorithm, model_config, optimiser_config
 from ritornello.agent.learning.optim import OptimiserConfig
+from ritornello.agent.models.action_values import ActionValueModel
 from ritornello.agent.models.factory import ModelConfig
 from ritornello.agent.run.checks import check_resume
+from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.core.errors import ConfigError
 from ritornello.core.saved_state import StateError
 from ritornello.flags.options import Flags
 from ritornello.flags.parsing import parse
+from ritornello.flags.parts import ALGORITHMS
+from ritornello.wrappers.trusted_modules import trust_forgotten
 from tests.agent.builders import make_batch, make_small_model
 from tests.agent.learners import fail_to_step, make_learner, same, with_bad_reward
 from tests.agent.runs import make_blueprint
@@ -48,6 +53,11 @@ class SparseAlgorithm(Algorithm):
         return Loss(total, {"loss/total": total.detach()})
 
 
+@register_algorithm("of_values")
+class OfValues(QLambda):
+    """By values of actions as well, and with a loss of its own."""
+
+
 def test_it_is_trained_saved_and_resumed_to_what_it_would_have_been(tmp_path):
     flags = {"algorithm": PPO, "algorithm_kwargs": '{"dropped": 0.25}', "save_model_period": 6}
     straight, halved = new_folder(tmp_path / "a"), new_folder(tmp_path / "b")
@@ -72,6 +82,19 @@ def test_an_update_that_cannot_be_made_moves_neither_the_state_nor_the_weights()
     learner.algorithm = Counts(PpoConfig(reward_transform="none"))
     learner.step(make_batch(seed=1), 0.0)
     fail_to_step(learner, with_bad_reward(make_batch()), match="reward")
+
+
+@pytest.mark.parametrize("name", [PPO, f"{__name__}:of_values"])
+def test_an_agent_acts_as_it_was_trained_where_its_algorithm_is_not(name, tmp_path, monkeypatch):
+    folder = new_folder(tmp_path)
+    trained(folder, steps=60, algorithm=name, use_popart=False)
+    with monkeypatch.context() as without, trust_forgotten():
+        without.delitem(ALGORITHMS._parts, name)
+        tested = prepare(["--op_mode=test", f"--load_model_url={folder.path}"]).blueprint
+        with pytest.raises(ConfigError):
+            ALGORITHMS.find(name)
+        model = build_model(tested.flags, tested.env_spec)
+    assert isinstance(model, ActionValueModel) == (name != PPO)
 
 
 def checkpoint_of(blueprint, **changes):

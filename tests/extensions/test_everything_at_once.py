@@ -23,8 +23,10 @@ SMALL = (
 @pytest.mark.slow
 @pytest.mark.timeout(3 * HANGS_S)
 def test_a_run_of_ones_own_parts_alone_is_trained_resumed_and_tested(tmp_path):
-    status, output = run(tmp_path, *PARTS, *SMALL, "--environment_max_steps=1500")
+    evaluated = ("--evaluate_every_steps=500", "--evaluation_games=1")
+    status, output = run(tmp_path, *PARTS, *SMALL, *evaluated, "--environment_max_steps=1500")
     assert status == 0, output
+    assert "evaluated at" in output
     assert "images of 24x26 pixels and 2 channels" in output
     folder = only_run(tmp_path)
     assert "game of 1 steps\n" in (folder / "short.txt").read_text("utf-8")
