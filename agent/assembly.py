@@ -260,6 +260,7 @@ class Blueprint:
     env_spec: EnvSpec
     schema: UnrollSchema
     acting_weights: FlatWeights
+    model_config: ModelConfig  # known without the algorithm, which an evaluating process lacks
     place: Place = ALONE_HERE  # which of several learners this is
 
     @classmethod
@@ -312,12 +313,13 @@ class Blueprint:
             spec,
             UnrollSchema(spec, flags.r_f_steps, features, model.state_count),
             FlatWeights(model, choices.acting_format),
+            model_config(flags),
             place,
         )
 
     def acting_model(self) -> tuple[ActorCritic, np.ndarray]:
         """Return an acting copy of the model and the byte block its weights are views of."""
-        model = build_model(self.flags, self.env_spec).eval()
+        model = make_model(self.model_config, self.env_spec, self.flags.use_popart).eval()
         block = np.zeros(self.acting_weights.nbytes, np.uint8)
         self.acting_weights.bind(model, block)
         return model, block
@@ -361,7 +363,7 @@ class Blueprint:
                 unroll_length=self.schema.unroll_length,
                 feature_count=self.schema.feature_count,
                 state_count=self.schema.state_count,
-                model_config=model_config(self.flags),
+                model_config=self.model_config,
                 popart=self.flags.use_popart,
                 acting_format=self.choices.acting_format,
                 seed=self.own_seed,
@@ -414,7 +416,7 @@ class Blueprint:
             life=life,
             env_spec=self.env_spec,
             feature_count=self.schema.feature_count,
-            model_config=model_config(self.flags),
+            model_config=self.model_config,
             popart=self.flags.use_popart,
             acting_format=self.choices.acting_format,
             device=self.choices.device,

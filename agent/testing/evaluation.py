@@ -23,7 +23,8 @@ import numpy as np
 import torch
 
 from ritornello.agent.acting.acting_model import FlatWeights
-from ritornello.agent.assembly import Blueprint, build_model, model_of_shapes
+from ritornello.agent.assembly import Blueprint, model_of_shapes
+from ritornello.agent.models.factory import make_model
 from ritornello.agent.stored.best_evaluated import keep
 from ritornello.agent.testing.player import game_config
 from ritornello.agent.testing.score_table import (
@@ -129,7 +130,8 @@ class Evaluation:
         """
         self._blueprint = blueprint
         self._folder = folder
-        self._trained = build_model(blueprint.flags, blueprint.env_spec)
+        popart = blueprint.flags.use_popart
+        self._trained = make_model(blueprint.model_config, blueprint.env_spec, popart)
         layout = FlatWeights(self._trained)
         self.block = np.zeros(layout.nbytes, np.uint8)  # the weights that play are written here
         layout.bind(self._trained, self.block)

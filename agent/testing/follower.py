@@ -50,11 +50,7 @@ def follower_main(
     ignore_interrupts()
     lifeline.hold()
     flags = config.blueprint.flags
-    for names in (
-        flags.env,
-        flags.model,
-        flags.algorithm,
-    ):  # the trainer's process has checked them
+    for names in (flags.env, flags.model):  # the trainer's process has checked them
         trust_modules_of(names)
     trust_kwargs(flags.env_kwargs)
     os.environ["SDL_VIDEODRIVER"] = "dummy"  # films are made, and no window is opened

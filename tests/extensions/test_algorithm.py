@@ -16,6 +16,7 @@ from ritornello.agent.models.factory import ModelConfig
 from ritornello.agent.run.checks import check_resume
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint import Checkpoint
+from ritornello.agent.testing.evaluation import Evaluation
 from ritornello.core.errors import ConfigError
 from ritornello.core.saved_state import StateError
 from ritornello.flags.options import Flags
@@ -88,13 +89,17 @@ def test_an_update_that_cannot_be_made_moves_neither_the_state_nor_the_weights()
 def test_an_agent_acts_as_it_was_trained_where_its_algorithm_is_not(name, tmp_path, monkeypatch):
     folder = new_folder(tmp_path)
     trained(folder, steps=60, algorithm=name, use_popart=False)
+    training = make_blueprint(algorithm=name, use_popart=False)
     with monkeypatch.context() as without, trust_forgotten():
         without.delitem(ALGORITHMS._parts, name)
         tested = prepare(["--op_mode=test", f"--load_model_url={folder.path}"]).blueprint
         with pytest.raises(ConfigError):
             ALGORITHMS.find(name)
-        model = build_model(tested.flags, tested.env_spec)
-    assert isinstance(model, ActionValueModel) == (name != PPO)
+        models = [
+            build_model(tested.flags, tested.env_spec),
+            Evaluation(training, tmp_path)._trained,  # beside a training, in a process of its own
+        ]
+    assert [isinstance(model, ActionValueModel) for model in models] == [name != PPO] * 2
 
 
 def checkpoint_of(blueprint, **changes):
