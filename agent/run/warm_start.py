@@ -26,6 +26,7 @@ from ritornello.wrappers.env_ids import is_atari
 VALUE_HEAD = "value_head."  # its tensors have one row per game
 GAME_PIXELS = "game_pixels."  # followed by the number of the game, where there are several
 OWN_PIXELS = ".statistics."  # in the names where there is only one
+EXPLORING = "epsilon"  # of a model that acts by values of actions; a new run explores anew
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,9 @@ def carry_over(
     """
     weights = {}
     for name, drawn in fresh.items():
+        if name == EXPLORING:
+            weights[name] = drawn.clone()
+            continue
         if name.startswith(GAME_PIXELS) or OWN_PIXELS in name:
             weights[name] = _pixels(saved, name, drawn, sources).clone()
             continue

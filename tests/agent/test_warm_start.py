@@ -102,6 +102,13 @@ def test_a_new_game_has_the_head_that_any_new_run_would_have():
         assert not torch.equal(got[0], drawn[f"value_head.{name}"][0]), name
 
 
+def test_who_acts_by_values_of_actions_explores_anew_before_the_first_update():
+    blueprint = make_blueprint(ONE, algorithm="q_lambda", use_popart=False)
+    checkpoint = trained(blueprint)
+    checkpoint.state["learner"]["model"]["epsilon"].fill_(0.01)
+    assert warm_start(checkpoint, blueprint).weights["epsilon"] == 1.0
+
+
 def test_what_the_pixels_of_a_game_look_like_follows_its_name():
     saved = {f"game_pixels.{game}.mean": torch.full((2,), float(game + 1)) for game in range(2)}
     drawn, alone = torch.zeros(2), "torso_net.convs.0.statistics.mean"
