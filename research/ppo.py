@@ -244,6 +244,7 @@ def _header(settings: Settings, *, finished: bool) -> dict[str, object]:
     ).stdout.strip()  # fmt: skip
     return {
         "label": settings.name, "env": settings.game, "seed": settings.seed, "finished": finished,
+        "best": None,
         "command": f"python -m research.ppo {options}".strip(), "commit": commit,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores", "averaged_games": AVERAGED,
         "settings": asdict(settings),
