@@ -13,9 +13,8 @@ as `folder/arm_game:seeds` below research/results; without seeds it is all that 
                              interval (Welch), or with a single seed its ratio to that
     ... @Breakout            at its end: in this game
 
-A row may restrict its `games`, count the runs of one seed once (`by_seed`), and compare with other
-runs at another step (`against_steps`) or by a `figure` of its own: `return-with ARM`, the return at
-the time at which ARM, which was started beside it, was at its end.
+A row may compare with other runs at another step (`against_steps`) or by a `figure` of its own:
+`return-with ARM`, the return at the time at which ARM, which was started beside it, was at its end.
 
 The figures: `area N` (mean return over the first N agent steps), `late-area N` (over the second
 half of them), `return N`, `end`, `best`, `minutes`, `minutes-to R`, `steps-to R` (in millions,
@@ -140,31 +139,21 @@ def left(spec: str, game: str) -> list[float]:
 # --- tables --------------------------------------------------------------------------------------
 
 
-def values_of(
-    spec: str | Sequence[str], column: Sequence[str], game: str, by_seed: bool
-) -> list[float]:
+def values_of(spec: str | Sequence[str], column: Sequence[str], game: str) -> list[float]:
     """Return the figure of each run of a row; none if it has no run of this game.
 
     Args:
       spec: the runs.
       column: the figure, and its number if it has one.
       game: for `{game}`.
-      by_seed: whether runs of one seed belong together, so that their mean counts once.
     """
     if isinstance(spec, str) and spec.startswith("left "):
         return left(spec, game)
     what, number = column[0], column[1] if len(column) > 1 else "0"
-    runs = runs_of(spec, game)
-    found = [
+    return [
         beside(run, number) if what == "return-with" else figure(run, what, float(number))
-        for run in runs
+        for run in runs_of(spec, game)
     ]
-    if not by_seed:
-        return found
-    of_seed = defaultdict(list)
-    for run, value in zip(runs, found, strict=True):
-        of_seed[run.about.seed].append(value)
-    return [fmean(values) for values in of_seed.values()]
 
 
 def cell(row: Mapping[str, Any], column: str, digits: int | None) -> str:
@@ -175,9 +164,7 @@ def cell(row: Mapping[str, Any], column: str, digits: int | None) -> str:
         steps = row["steps"]
         return steps if isinstance(steps, str) else f"{steps / 1e6:g} M"
     what = row["figure"].split() if "figure" in row else what
-    if game not in row.get("games", [game]):
-        return ""
-    values = values_of(row["runs"], what, game, row.get("by_seed", False))
+    values = values_of(row["runs"], what, game)
     if not values:
         return ""
     if how == "each":
@@ -185,7 +172,7 @@ def cell(row: Mapping[str, Any], column: str, digits: int | None) -> str:
         return ", ".join(shown(value, digits) for value in values)
     if how == "difference":
         against = [what[0], str(row["against_steps"])] if "against_steps" in row else what
-        others = values_of(row["against"], against, game, row.get("by_seed", False))
+        others = values_of(row["against"], against, game)
         return compared(values, others, digits)
     return shown({"mean": fmean, "min": min, "max": max}[how](values), digits)
 
