@@ -317,9 +317,13 @@ class Blueprint:
             place,
         )
 
+    def model(self, seed: int = 0) -> ActorCritic:
+        """Return a freshly initialised model on the CPU."""
+        return make_model(self.model_config, self.env_spec, self.flags.use_popart, seed)
+
     def acting_model(self) -> tuple[ActorCritic, np.ndarray]:
         """Return an acting copy of the model and the byte block its weights are views of."""
-        model = make_model(self.model_config, self.env_spec, self.flags.use_popart).eval()
+        model = self.model().eval()
         block = np.zeros(self.acting_weights.nbytes, np.uint8)
         self.acting_weights.bind(model, block)
         return model, block
@@ -340,8 +344,7 @@ class Blueprint:
     def learner(self, group: ProcessGroup = SINGLE_PROCESS) -> Learner:
         """Return a learner with freshly initialised weights, the same in all of several."""
         seed = child_seed(self.flags.seed or 0, "model") % 2**32
-        model = build_model(self.flags, self.env_spec, seed)
-        return build_learner(self.flags, model, self.choices, self.env_spec, group)
+        return build_learner(self.flags, self.model(seed), self.choices, self.env_spec, group)
 
     def workers(self, life: int = 0) -> list[WorkerConfig]:
         """Return the config of every worker.

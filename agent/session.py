@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ritornello.agent.assembly import Blueprint, env_config, model_of_shapes
 from ritornello.agent.learners.place import ALONE_HERE, Place
+from ritornello.agent.models.action_values import EPSILON
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.run.checks import check_session, check_several
 from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator, join
@@ -93,7 +94,7 @@ def _resolve(
             # acts: a test needs no algorithm of a user's own.
             update = {"env": saved.env_id}
             if module_of(flags.algorithm):
-                by_values = "epsilon" in checkpoint.state["learner"]["model"]
+                by_values = EPSILON in checkpoint.state["learner"]["model"]
                 update["algorithm"] = "q_lambda" if by_values else "impala"
             flags = flags.model_copy(update=update)
         elif begins and flags.action_set in ("", "all"):

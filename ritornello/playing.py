@@ -28,7 +28,6 @@ import numpy as np
 import torch
 
 from ritornello.agent.acting.actor import Actor, Observation
-from ritornello.agent.assembly import model_config
 from ritornello.analysis import playing
 from ritornello.analysis.playing import LoadedAgent
 from ritornello.command import command_line
@@ -73,8 +72,7 @@ class Agent:
           seed: of the draws.
         """
         self._loaded = loaded
-        flags = loaded.blueprint.flags
-        self._needs_reward = model_config(flags).use_last_reward
+        self._needs_reward = loaded.blueprint.model_config.use_last_reward
         self._actor = Actor(
             loaded.model, child_seed(seed, "test actor"), with_features=False, greedy=greedy
         )

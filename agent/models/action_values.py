@@ -20,6 +20,7 @@ from ritornello.agent.distributions import Categorical, masked
 from ritornello.agent.models.base import ActorCritic, Heads
 from ritornello.core.errors import ConfigError
 
+EPSILON = "epsilon"  # its name among the weights, by which saved ones are known
 SMALLEST_SHARE = 1e-6  # of epsilon, as log 0 is no number; and by which the best action is ahead
 
 
@@ -40,7 +41,7 @@ class ActionValueModel(ActorCritic):
                 "an algorithm that learns values of actions takes one of several actions, and here "
                 "an action is something else. Use --algorithm=impala."
             )
-        self.register_buffer("epsilon", torch.ones(()))
+        self.register_buffer(EPSILON, torch.ones(()))
 
     @torch.no_grad()
     def explore(self, epsilon: float | Tensor) -> None:

@@ -15,7 +15,6 @@ from ritornello.agent.assembly import (
     Blueprint,
     env_config,
     foreign_flags,
-    model_config,
     replay_configs,
     without_effect,
 )
@@ -59,7 +58,7 @@ def log_start(training: Training, folder: RunFolder) -> None:
         named = ", ".join(f"--{name}" for name in idle)
         log.warning("no effect with --algorithm=%s: %s", flags.algorithm, named)
     log.info("%s", describe(env_config(flags), restorable=flags.reproducible))
-    networks = describe_networks(model_config(flags), spec)
+    networks = describe_networks(training.blueprint.model_config, spec)
     log.info("model %s; an action is %s", networks, spec.actions.describe())
     _log_machine(blueprint)
     if spec.task_count > 1:

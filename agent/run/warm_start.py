@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ritornello.agent.assembly import Blueprint, model_of_shapes
+from ritornello.agent.models.action_values import EPSILON
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.model_file import check_weights
 from ritornello.core.errors import CheckpointError, ConfigError
@@ -26,7 +27,6 @@ from ritornello.wrappers.env_ids import is_atari
 VALUE_HEAD = "value_head."  # its tensors have one row per game
 GAME_PIXELS = "game_pixels."  # followed by the number of the game, where there are several
 OWN_PIXELS = ".statistics."  # in the names where there is only one
-EXPLORING = "epsilon"  # of a model that acts by values of actions; a new run explores anew
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def carry_over(
     """
     weights = {}
     for name, drawn in fresh.items():
-        if name == EXPLORING:
+        if name == EPSILON:  # a new run explores anew
             weights[name] = drawn.clone()
             continue
         if name.startswith(GAME_PIXELS) or OWN_PIXELS in name:

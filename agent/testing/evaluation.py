@@ -24,7 +24,6 @@ import torch
 
 from ritornello.agent.acting.acting_model import FlatWeights
 from ritornello.agent.assembly import Blueprint, model_of_shapes
-from ritornello.agent.models.factory import make_model
 from ritornello.agent.stored.best_evaluated import keep
 from ritornello.agent.testing.player import game_config
 from ritornello.agent.testing.score_table import (
@@ -130,8 +129,7 @@ class Evaluation:
         """
         self._blueprint = blueprint
         self._folder = folder
-        popart = blueprint.flags.use_popart
-        self._trained = make_model(blueprint.model_config, blueprint.env_spec, popart)
+        self._trained = blueprint.model()
         layout = FlatWeights(self._trained)
         self.block = np.zeros(layout.nbytes, np.uint8)  # the weights that play are written here
         layout.bind(self._trained, self.block)
