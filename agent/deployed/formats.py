@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch.export import Dim, ExportedProgram
 
-from ritornello.agent.assembly import build_model
 from ritornello.agent.deployed.graph import ActingGraph
 from ritornello.agent.deployed.page import PAGE, page
 from ritornello.agent.deployed.preprocessing import PREPROCESSING, preprocessing
@@ -51,7 +50,7 @@ def deploy(url: str, kind: str, output: Path, *, trust: bool = False) -> list[st
     session = prepare(["--op_mode=test", f"--load_model_url={url}", f"--trust_env_module={trust}"])
     blueprint, checkpoint = session.blueprint, session.checkpoint
     assert checkpoint is not None, "prepare loads the checkpoint of a test"
-    model = build_model(blueprint.flags, blueprint.env_spec)
+    model = blueprint.model()
     model.load_state_dict(checkpoint.state["learner"]["model"])
     graph = ActingGraph(model, blueprint.env_spec)
     content = network_file(graph, kind)

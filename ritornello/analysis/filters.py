@@ -25,7 +25,6 @@ import torch
 from scipy import ndimage
 from torch import Tensor, nn
 
-from ritornello.agent.assembly import build_model
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.models.pixels import PIXEL_MAX
 from ritornello.analysis.figure import heat_map, save
@@ -166,7 +165,7 @@ def played_observations(
 
 def random_model(agent: LoadedAgent, seed: int) -> ActorCritic:
     """Return an untrained network of the agent's kind that sees pixels as the agent does."""
-    model = build_model(agent.blueprint.flags, agent.env_spec, seed).eval()
+    model = agent.blueprint.model(seed).eval()
     learned = agent.model.state_dict().items()
     seen = {k: v for k, v in learned if ".statistics." in k or k.startswith("game_pixels.")}
     model.load_state_dict(seen, strict=False)

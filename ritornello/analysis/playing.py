@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ritornello.agent.assembly import Blueprint, build_model, env_config
+from ritornello.agent.assembly import Blueprint, env_config
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint_folder import run_of
@@ -79,7 +79,7 @@ def load_agent(url: str, overrides: Sequence[str] = ()) -> LoadedAgent:
     session = prepare(["--op_mode=test", f"--load_model_url={url}", *overrides])
     blueprint, checkpoint = session.blueprint, session.checkpoint
     assert checkpoint is not None, "prepare loads the checkpoint of a test"
-    model = build_model(blueprint.flags, blueprint.env_spec)
+    model = blueprint.model()
     model.load_state_dict(checkpoint.state["learner"]["model"])
     model.requires_grad_(False)
     foreign = set(session.envs) - set(blueprint.env_spec.tasks)
