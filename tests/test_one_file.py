@@ -8,9 +8,9 @@ import sys
 import pytest
 import torch
 
+from ritornello.agent.algorithms.base import ImpalaConfig
 from ritornello.agent.algorithms.batch import forward
 from ritornello.agent.algorithms.impala import Impala
-from ritornello.agent.algorithms.impala_config import ImpalaConfig
 from tests.agent.builders import make_batch, make_small_model
 from tests.house import ROOT
 

@@ -268,7 +268,7 @@ def test_what_the_help_calls_none_can_be_typed(word, tmp_path):
 
 @pytest.mark.parametrize(
     "flag",
-    ["lr=inf", "stop_at_mean_return=nan"],
+    ["lr_end_value=inf", "stop_at_mean_return=nan"],
 )
 def test_numbers_that_are_none_are_refused(flag):
     with pytest.raises(ConfigError, match=f"--{flag}: .*finite"):

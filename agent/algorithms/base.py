@@ -19,20 +19,21 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from ritornello.agent.algorithms.batch import LARGEST_REWARD, REWARD_TRANSFORMS, Batch
+from ritornello.agent.algorithms.batch import LARGEST_REWARD, Batch
 from ritornello.agent.distributions import Categorical
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown
+from ritornello.flags.kinds import Bound, CountOrAuto, Fraction01, Share, Weight
 from ritornello.flags.parts import ALGORITHMS
-from ritornello.flags.values import AdvantageNormalisation, LossReduction, values_of
+from ritornello.flags.values import AdvantageNormalisation, LossReduction, TrustRegion
 
 # The values of these flags reach an algorithm's config by the name of its field.
 FLAG_OF_FIELD: dict[str, str] = {
@@ -61,35 +62,15 @@ FLAG_OF_FIELD: dict[str, str] = {
 class LossConfig:
     """Settings of the loss of any algorithm. Costs are per step; see `loss_reduction`.
 
-    The defaults are those of the flags (FLAG_OF_FIELD).
+    The defaults are those of the flags (FLAG_OF_FIELD). The types say what a value may be: flags
+    are checked by their own, and what `--algorithm_kwargs` gives by these (`make_config`).
     """
 
-    discount: float = 0.99  # gamma
-    value_cost: float = 0.5  # times 0.5 (v - V)^2, as in IMPALA's released code
+    discount: Fraction01 = 0.99  # gamma
+    value_cost: Weight = 0.5  # times 0.5 (v - V)^2, as in IMPALA's released code
     reward_transform: str = "abs_one_sign"  # a key of REWARD_TRANSFORMS
-    loss_reduction: str = "mean"  # sum | mean over valid steps; published costs assume sum
-    burn_in_steps: int = 0  # k, first rows of replayed unrolls that only warm the memory up
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError on values out of range."""
-        self._check_choice("reward_transform", tuple(REWARD_TRANSFORMS))
-        self._check_choice("loss_reduction", values_of(LossReduction))
-        self._check_share("discount")
-        if self.burn_in_steps < 0:
-            raise ConfigError(f"burn_in_steps is {self.burn_in_steps}, expected 0 or more.")
-
-    def _check_choice(self, name: str, allowed: Sequence[str]) -> None:
-        if getattr(self, name) not in allowed:
-            raise ConfigError(
-                f"{name} is {getattr(self, name)!r}, expected one of {', '.join(allowed)}."
-            )
-
-    def _check_share(self, *names: str, may_be_0: bool = True) -> None:
-        for name in names:
-            value = getattr(self, name)
-            if not 0 <= value <= 1 or (value == 0 and not may_be_0):
-                bounds = "[0, 1]" if may_be_0 else "(0, 1]"
-                raise ConfigError(f"{name} is {value}, expected in {bounds}.")
+    loss_reduction: LossReduction = "mean"  # over valid steps; published costs assume sum
+    burn_in_steps: CountOrAuto = 0  # k, first rows of replayed unrolls, which warm the memory up
 
     @property
     def value_bound(self) -> float:
@@ -103,24 +84,47 @@ class LossConfig:
 class ActorCriticConfig(LossConfig):
     """Settings of the loss of any actor-critic."""
 
-    policy_cost: float = 1.0
-    entropy_cost: float = 0.025
-    entropy_end_cost: float | None = None  # reached in a straight line; None: no change
-    entropy_end_share: float = 1.0  # share of the training after which it is reached
+    policy_cost: Weight = 1.0
+    entropy_cost: Weight = 0.025
+    entropy_end_cost: Weight | None = None  # reached in a straight line; None: no change
+    entropy_end_share: Share = 1.0  # share of the training after which it is reached
     entropy_online_only: bool = False  # LASER: True; CLEAR: False
-    advantage_normalisation: str = "rms"  # none | rms: divide by their root mean square
+    advantage_normalisation: AdvantageNormalisation = "rms"  # divide by their root mean square
     gradient_metrics: bool = False  # compare the gradients of values and policy; takes 1 to 3 %
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError on values out of range."""
-        super().__post_init__()
-        self._check_choice("advantage_normalisation", values_of(AdvantageNormalisation))
-        self._check_share("entropy_end_share", may_be_0=False)
 
     def entropy_cost_at(self, progress: float | Tensor) -> float | Tensor:
         """Return the cost at `progress`."""
         first, last = self.entropy_cost, self.entropy_end_cost
         return first if last is None else on_line(progress, first, last, self.entropy_end_share)
+
+
+@dataclass(frozen=True)
+class VTraceConfig(ActorCriticConfig):
+    """Settings of V-trace, for all algorithms that use it."""
+
+    rho_bar: Bound = 1.0  # clip of importance ratios in the value targets
+    c_bar: Bound = 1.0  # clip of importance ratios in the trace
+    rho_pg_bar: Bound = 1.0  # clip of importance ratios in the policy gradient
+    lambda_: Fraction01 = 0.95  # 1: full V-trace, 0: one-step targets
+    advantage_lambda: Fraction01 | None = None  # of the advantages alone; None: lambda_ as well
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError if traces would be clipped above the targets."""
+        if self.c_bar > self.rho_bar:
+            raise ConfigError(
+                f"c_bar is {self.c_bar}, expected at most rho_bar ({self.rho_bar}), as V-trace "
+                "assumes. Lower c_bar or raise rho_bar."
+            )
+
+
+@dataclass(frozen=True)
+class ImpalaConfig(VTraceConfig):
+    """Everything that decides the loss of IMPALA, with the values that successors use."""
+
+    policy_cloning_cost: Weight = 0.0  # CLEAR: 0.01
+    value_cloning_cost: Weight = 0.0  # CLEAR: 0.005
+    trust_region: TrustRegion | Literal["none"] = "none"  # LASER: implied
+    trust_threshold: Bound = 0.3  # b in nats: states at or above it are dropped
 
 
 def on_line(progress: float | Tensor, first: float, last: float, share: float) -> float | Tensor:
@@ -277,7 +281,7 @@ def make_config(
             f"algorithm_kwargs has {shown(argument)}, which {name} does not know: expected "
             f"{expected}."
         )
-    hints = typing.get_type_hints(kind.Config)
+    hints = typing.get_type_hints(kind.Config, include_extras=True)
     values = {field: value for field, value in from_flags.items() if field in known}
     for argument, value in arguments.items():
         try:

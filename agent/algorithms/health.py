@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ritornello.agent.algorithms.base import LossConfig
+from ritornello.agent.algorithms.base import LossConfig, VTraceConfig
 from ritornello.agent.algorithms.batch import REWARD_TRANSFORMS, Batch, Pass
-from ritornello.agent.algorithms.impala_config import VTraceConfig
 from ritornello.agent.distributions import MAX_LOG_RATIO
 
 

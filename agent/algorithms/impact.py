@@ -26,8 +26,9 @@ needs no gradient. Sizes: T steps, B unrolls, A actions.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -35,7 +36,7 @@ import torch
 from torch import Tensor
 
 from ritornello.agent.algorithms import losses
-from ritornello.agent.algorithms.base import Algorithm, Loss, register_algorithm
+from ritornello.agent.algorithms.base import Algorithm, Loss, VTraceConfig, register_algorithm
 from ritornello.agent.algorithms.batch import Batch, Pass, forward, learnable_rows
 from ritornello.agent.algorithms.health import (
     credit_health,
@@ -43,30 +44,21 @@ from ritornello.agent.algorithms.health import (
     value_health,
     value_to_policy,
 )
-from ritornello.agent.algorithms.impala_config import VTraceConfig
-from ritornello.agent.algorithms.target import TargetNetwork
 from ritornello.agent.algorithms.vtrace import VTrace
 from ritornello.agent.models.base import ActorCritic
-from ritornello.core.errors import ConfigError
-from ritornello.flags.values import ValueSource, values_of
+from ritornello.core.saved_state import item, whole
+from ritornello.flags.kinds import Bound, Count
+from ritornello.flags.values import ValueSource
 
 
 @dataclass(frozen=True)
 class ImpactConfig(VTraceConfig):
     """Everything that decides the loss. Costs are per step; see `loss_reduction`."""
 
-    surrogate_clip: float = 0.3  # epsilon: how far the ratio may be from 1; 0.2 to 0.4 published
-    ratio_bar: float = 2.0  # rho: pi_worker / pi_target is clipped there, within the ratio
-    target_period: int = 1  # updates between two copies to the target network; N * K
-    value_source: str = "target"  # whose values make targets and advantages: target | policy
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError on values out of range."""
-        super().__post_init__()
-        self._check_choice("value_source", values_of(ValueSource))
-        self._check_positive("surrogate_clip", "ratio_bar")
-        if not self.target_period >= 1:
-            raise ConfigError(f"target_period is {self.target_period}, expected at least 1.")
+    surrogate_clip: Bound = 0.3  # epsilon: how far the ratio may be from 1; 0.2 to 0.4 published
+    ratio_bar: Bound = 2.0  # rho: pi_worker / pi_target is clipped there, within the ratio
+    target_period: Count = 1  # updates between two copies to the target network; N * K
+    value_source: ValueSource = "target"  # whose values make targets and advantages
 
 
 class _TargetPass(NamedTuple):
@@ -79,32 +71,29 @@ class _TargetPass(NamedTuple):
 
 @register_algorithm("impact")
 class Impact(Algorithm):
-    """The clipped surrogate of IMPACT. Its state is the target network."""
+    """The clipped surrogate of IMPACT. Its state is the target network.
+
+    The target is a whole model, with the statistics of PopArt and of the observations that belong
+    to its weights. So what it says of a state in reward units changes only when it is copied anew.
+    """
 
     Config = ImpactConfig
     config: ImpactConfig
     sums_over_learners = True
     takes_any_action = True
-
-    def __init__(self, config: ImpactConfig, buffers: Sequence[str] = ()) -> None:
-        """Keep the config; the target is made when the model is known."""
-        super().__init__(config, buffers)
-        self._target: TargetNetwork | None = None
+    target: ActorCritic  # there is one after `check`
 
     def check(self, model: ActorCritic) -> None:
         """Raise ConfigError if the model cannot be trained; make the target network."""
         super().check(model)
-        self._target = TargetNetwork(model, self.config.target_period)
+        self.target = copy.deepcopy(model).requires_grad_(False)
+        # Updates with the present copy; None: it is of no use yet, because weights may still be
+        # loaded into the model.
+        self._age: int | None = None
 
     def networks(self) -> tuple[ActorCritic, ...]:
         """Return the target network, which runs on the learner's device like the model."""
-        return (self.target.network,)
-
-    @property
-    def target(self) -> TargetNetwork:
-        """The delayed copy of the model; there is one after `check`."""
-        assert self._target is not None, "the learner calls check() first"
-        return self._target
+        return (self.target,)
 
     def loss(
         self,
@@ -119,7 +108,7 @@ class Impact(Algorithm):
         life, at whose end the model, as it is now, becomes the next target.
         """
         config, group = self.config, self.group
-        age = self.target.count_update(model)
+        age = self._count_update(model)
         valid, keep_gradient = learnable_rows(batch, config.burn_in_steps)  # [T, B]
         seen = forward(model, batch, keep_gradient)
         by_target = self._target_pass(batch, seen, valid)
@@ -158,16 +147,41 @@ class Impact(Algorithm):
         return Loss(total, metrics, errors.masked_fill(~valid, math.nan))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the target network and its age."""
-        return self.target.state_dict()
+        """Return weights and age of the target; the tensors are those in use."""
+        return {"weights": dict(self.target.state_dict()), "age": self._age}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the target network that was in use."""
-        self.target.load_state_dict(state)
+        """Go on from a `state_dict`; a state of another network raises RuntimeError."""
+        self.target.load_state_dict(item(state, "weights", dict))
+        self._age = whole(state, "age", default=None)
 
     def snapshot(self) -> Callable[[], None]:
         """Remember the target; return a function that restores it."""
-        return self.target.snapshot()
+        age = self._age
+        # Else the weights stay as they are, and need no copy.
+        weights = copy.deepcopy(self.target.state_dict()) if self._is_due else None
+
+        def restore() -> None:
+            self._age = age
+            if weights is not None:
+                self.target.load_state_dict(weights)
+
+        return restore
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether the next update begins with a new copy."""
+        return self._age is None or self._age >= self.config.target_period
+
+    @torch.no_grad()
+    def _count_update(self, model: ActorCritic) -> int:
+        """Copy the model if that is due; return the number of updates made with the copy so far."""
+        if self._is_due:
+            self.target.load_state_dict(model.state_dict())
+            self._age = 0
+        age = self._age or 0
+        self._age = age + 1
+        return age
 
     @torch.no_grad()
     def _target_pass(self, batch: Batch, seen: Pass, valid: Tensor) -> _TargetPass:
@@ -175,7 +189,7 @@ class Impact(Algorithm):
         # Its weights need no gradient, so none is recorded; but only where gradients are on does a
         # model compute in several threads (`ActorCritic.set_threads`).
         with torch.enable_grad():
-            target = forward(self.target.network, batch)
+            target = forward(self.target, batch)
         # A ratio of 0 makes V-trace cut there: nothing is learned from a reset row, and nothing
         # flows back over it.
         log_rhos = target.log_ratio.masked_fill(~valid, -math.inf)

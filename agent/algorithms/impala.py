@@ -1,7 +1,7 @@
 """IMPALA: the loss of V-trace actor-critic, with the options of its successors.
 
-One class holds the flow of an update. Its settings are in impala_config.py, the rows that count and
-the pass of the model in batch.py, all terms in losses.py, the formula in vtrace.py. The flow is:
+One class holds the flow of an update. Its settings are in base.py, the rows that count and the
+pass of the model in batch.py, all terms in losses.py, the formula in vtrace.py. The flow is:
 
     torso over T+1 rows, once -> hidden units, row after row if the model has a memory -> values ->
     V-trace -> PopArt moves statistics, rewrites the value head -> value head -> normalised losses
@@ -18,7 +18,7 @@ import math
 import torch
 
 from ritornello.agent.algorithms import losses
-from ritornello.agent.algorithms.base import Algorithm, Loss, register_algorithm
+from ritornello.agent.algorithms.base import Algorithm, ImpalaConfig, Loss, register_algorithm
 from ritornello.agent.algorithms.batch import Batch, forward, learnable_rows
 from ritornello.agent.algorithms.health import (
     credit_health,
@@ -26,7 +26,6 @@ from ritornello.agent.algorithms.health import (
     value_health,
     value_to_policy,
 )
-from ritornello.agent.algorithms.impala_config import ImpalaConfig
 from ritornello.agent.models.base import ActorCritic
 
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from ritornello.agent.algorithms.base import ImpalaConfig, VTraceConfig
 from ritornello.agent.algorithms.batch import REWARD_TRANSFORMS, Batch, Pass
-from ritornello.agent.algorithms.impala_config import ImpalaConfig, VTraceConfig
 from ritornello.agent.algorithms.vtrace import VTrace, vtrace
 from ritornello.agent.distributions import MAX_LOG_RATIO, NO_IMPLIED_KL, Policy
 from ritornello.agent.models.base import ActorCritic

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -42,26 +43,21 @@ from ritornello.agent.models.action_values import ActionValueModel
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.models.pixels import snapshot_of
 from ritornello.core.errors import ConfigError
-
-TRACES = ("sarsa", "peng")
+from ritornello.flags.kinds import Fraction01, Share
 
 
 @dataclass(frozen=True)
 class QLambdaConfig(LossConfig):
     """Settings of the loss and of exploration."""
 
-    trace: str = "sarsa"  # one of TRACES
-    trace_lambda: float = 0.9  # PQN: 0.65; 0: one-step targets
-    epsilon: float = 1.0  # share of actions at random, at first
-    epsilon_end: float = 0.01
-    epsilon_end_share: float = 0.05  # share of the training after which it is reached
+    trace: Literal["sarsa", "peng"] = "sarsa"
+    trace_lambda: Fraction01 = 0.9  # PQN: 0.65; 0: one-step targets
+    epsilon: Fraction01 = 1.0  # share of actions at random, at first
+    epsilon_end: Fraction01 = 0.01
+    epsilon_end_share: Share = 0.05  # share of the training after which it is reached
 
     def __post_init__(self) -> None:
-        """Raise ConfigError on values out of range."""
-        super().__post_init__()
-        self._check_choice("trace", TRACES)
-        self._check_share("trace_lambda", "epsilon", "epsilon_end")
-        self._check_share("epsilon_end_share", may_be_0=False)
+        """Raise ConfigError if epsilon would rise."""
         if self.epsilon_end > self.epsilon:
             raise ConfigError(
                 f"epsilon_end is {self.epsilon_end}, expected at most epsilon, {self.epsilon}: "

@@ -134,6 +134,10 @@ Share = Annotated[float, Field(gt=0.0, le=1.0)]
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
 Weight = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+# Weights are float32. Beyond these a gradient that is finite and clipped to anything below 1e8 can
+# make infinite ones: rate times gradient overflows, and an epsilon that rounds to 0 divides 0 by 0.
+Rate = Annotated[float, Field(gt=0.0), _in_range(0.0, 1e30)]
+Epsilon = Annotated[float, _in_range(1e-30, 1e30)]
 Bound = Annotated[float, Field(gt=0.0)]  # may be inf: nothing is clipped
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Text = Annotated[str, AfterValidator(_printable)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ritornello.flags.group import FlagGroup, flag
-from ritornello.flags.kinds import Bound, Count, Decays, Positive, ScheduleLength, Weight
+from ritornello.flags.kinds import Bound, Count, Decays, Epsilon, Rate, ScheduleLength, Weight
 from ritornello.flags.values import Optimiser, Schedule
 
 
@@ -14,7 +14,7 @@ class OptimiserFlags(FlagGroup, effect="learning"):
         "adam",
         "optimiser of the network; rmsprop has epsilon outside the square root (as torch), rmsprop_tf inside it (as the IMPALA paper)",
     )
-    lr: Positive = flag(2.5e-4, "initial learning rate", main=True)
+    lr: Rate = flag(2.5e-4, "initial learning rate", main=True)
     lr_schedule: Schedule = flag(
         "linear",
         "curve on which the learning rate goes from --lr to --lr_end_value, over --lr_scheduler_steps; polynomial: the square of linear",
@@ -24,7 +24,7 @@ class OptimiserFlags(FlagGroup, effect="learning"):
         0,
         "agent steps over which the learning rate and the lambda of replay anneal; <number>u: so many updates of the learner, each of which takes as many agent steps as there are in its new unrolls; 0: --environment_max_steps, but at least 2 500 000, so that a short run equals the beginning of a longer one. A resume keeps the length that the run began with, unless it gives one",
     )
-    optimizer_eps: Positive | None = flag(
+    optimizer_eps: Epsilon | None = flag(
         None, "epsilon of the optimiser; none: 1e-5 for Adam, 0.01 for RMSprop"
     )
     optimizer_decay: Decays = flag(

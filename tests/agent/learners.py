@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from ritornello.agent.algorithms.base import ImpalaConfig
 from ritornello.agent.algorithms.impala import Impala
-from ritornello.agent.algorithms.impala_config import ImpalaConfig
 from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
 from ritornello.agent.algorithms.q_lambda import QLambda, QLambdaConfig
 from ritornello.agent.learning.learner import Learner

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
+from ritornello.agent.algorithms.base import ImpalaConfig
 from ritornello.agent.algorithms.batch import OF_COLUMNS, Batch
-from ritornello.agent.algorithms.impala_config import ImpalaConfig
 from ritornello.agent.learners.group import GlooGroup
 from ritornello.agent.learning.optim import OptimiserConfig, make_optimiser
 from ritornello.core.spec import NUMBERS, ActionPart, ActionSpec

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from ritornello.agent.algorithms.base import ImpalaConfig
 from ritornello.agent.algorithms.impala import Impala, Loss
-from ritornello.agent.algorithms.impala_config import ImpalaConfig
 from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.serial_pool import SerialPool

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ritornello.agent.algorithms.base import Algorithm, Loss, register_algorithm
-from ritornello.agent.algorithms.impala_config import ImpalaConfig
+from ritornello.agent.algorithms.base import Algorithm, ImpalaConfig, Loss, register_algorithm
 from ritornello.agent.algorithms.q_lambda import QLambda
 from ritornello.agent.assembly import build_model, make_algorithm, model_config, optimiser_config
 from ritornello.agent.learning.optim import OptimiserConfig
@@ -144,6 +143,12 @@ def test_one_set_of_defaults():
         ({"algorithm_kwargs": {"clip": 0.1}}, "impala does not know: expected one of policy_cost"),
         ({"algorithm": PPO, "algorithm_kwargs": {"discount": 1}}, "expected it as --gamma"),
         ({"algorithm": PPO, "algorithm_kwargs": {"clip": "much"}}, "clip='much': input should be"),
+        ({"algorithm": "impact", "algorithm_kwargs": {"surrogate_clip": 0}}, "greater than 0"),
+        (
+            {"algorithm": "impact", "algorithm_kwargs": {"value_source": "both"}},
+            "'target' or 'policy'",
+        ),
+        ({"algorithm": "q_lambda", "algorithm_kwargs": {"trace_lambda": 1.1}}, "from 0 to 1"),
         ({"algorithm": f"{__name__}:no_class"}, "expected a class that is an Algorithm"),
     ],
 )
