@@ -120,9 +120,8 @@ def bf16_is_faster() -> bool:
 
     Measured is Intel's AVX-512 BF16: without AMX, as a virtual machine may show it, it is slower
     than fp32, 74 against 119 GFLOP/s on a core of Sapphire Rapids; with AMX it is five times as
-    fast, 856 against 165. Of AMD's AVX-512 BF16 it is assumed that it is faster;
-    `benchmarks/precision.py` tells for the machine at hand, and `--precision` overrules.
-    docs/performance.md has what this makes of each network.
+    fast, 856 against 165. Of AMD's AVX-512 BF16 it is assumed that it is faster; `--precision`
+    overrules. docs/performance.md has what this makes of each network.
     """
     if has_amx():
         return True

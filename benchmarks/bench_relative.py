@@ -22,9 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.bench_end_to_end import arguments_of, flag_values, real_run  # noqa: E402
-from benchmarks.children import START_S, answers  # noqa: E402
 from benchmarks.one_process_loop import loop_speed  # noqa: E402
-from benchmarks.programs import leaving_by_exception  # noqa: E402
+from benchmarks.programs import START_S, answers, leaving_by_exception  # noqa: E402
 from ritornello.core.process_settings import environment_to_restart_with  # noqa: E402
 from ritornello.live.json_text import json_text  # noqa: E402
 

@@ -6,16 +6,14 @@ a run loads the machine: a figure of 200 means 5 000 per second if all cores did
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Callable
-from multiprocessing.synchronize import Barrier
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.children import START_S, answers
+from benchmarks.programs import START_S, all_started, answers
 from ritornello.agent.acting.actor import Actor, Observation
 from ritornello.agent.assembly import Blueprint, env_config
 from ritornello.agent.learning.feed import Feed
@@ -36,24 +34,20 @@ def machine_us(part: str, flags: dict[str, Any], processes: int, seconds: float)
       flags: values for option_flags.Flags.
       processes: how many run it at once; usually the number of cores.
       seconds: how long it is measured.
-
-    Raises:
-      SystemExit: if it cannot be measured; the message says why.
     """
-    barrier = multiprocessing.get_context("spawn").Barrier(processes)
-    arguments = [(part, flags, seconds, barrier)] * processes
+    arguments = [(part, flags, seconds)] * processes
     rates: list[float] = answers(_measure, arguments, START_S + WARM_UP_S + seconds)
     return 1e6 / sum(rates)
 
 
-def _measure(part: str, values: dict[str, Any], seconds: float, barrier: Barrier) -> float:
+def _measure(part: str, values: dict[str, Any], seconds: float) -> float:
     """Child process: return units of work per second."""
     torch.set_num_threads(1)
     from ritornello.flags.options import Flags
 
     work = PARTS[part](Blueprint.draw(Flags(**values)))
     work()
-    barrier.wait(timeout=START_S)
+    all_started()
     until = time.perf_counter() + WARM_UP_S
     while time.perf_counter() < until:
         work()
@@ -129,7 +123,6 @@ def synthetic_records(blueprint: Blueprint, count: int) -> list[Record]:
 
 
 def _draws(schema: UnrollSchema, records: list[Record]) -> list[Draw]:
-
     return [
         Draw(Item(i, record, "none", 0, 0), 0, record, i % 2 == 0)
         for i, record in enumerate(records)

@@ -196,7 +196,7 @@ class Feed:
         return torch.empty(shape, dtype=torch.uint8, pin_memory=self._stream is not None)
 
     def _to_device(self, packed: Tensor) -> Tensor:
-        if self._stream is None:  # a GPU is played (benchmarks/bench_host.py)
+        if self._stream is None:  # bytes may be asked for without a GPU
             return packed
         with torch.cuda.stream(self._stream):
             there = packed.to(self._device, non_blocking=True)

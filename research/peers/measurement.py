@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
-from benchmarks.programs import undisturbed
+from ritornello.core.stop_signals import handled_by
 
 WARM_UP_SHARE = 0.25  # of the seconds asked for, counted from the first update
 FIRST_UPDATE_LIMIT_S = 300.0  # Ray takes half a minute to start on two idle cores
@@ -211,6 +211,19 @@ def started(
                 with contextlib.suppress(ProcessLookupError):  # what no sample has ever seen
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let no signal interrupt the block, in which programs are ended. Main thread only.
+
+    The first one that came meanwhile is answered afterwards.
+    """
+    heard: list[int] = []
+    with handled_by(lambda number, _: heard.append(number)):
+        yield
+    if heard:
+        signal.raise_signal(heard[0])
 
 
 def last_error(log: Path) -> str:
