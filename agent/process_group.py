@@ -5,7 +5,7 @@ learner would learn from all batches together if every sum over a batch is one o
 
 | `what` | the sum | where |
 |---|---|---|
-| gradient | of the loss, and the loss itself | agent/learning/gradients.py |
+| gradient | of the loss, and the loss itself | agent/learning/learner.py |
 | popart | of the value targets of each game | agent/models/popart.py |
 | advantages | of the squares that make the rms of each game | agent/algorithms/losses.py |
 | count | of the steps that `--loss_reduction=mean` divides by | agent/algorithms/losses.py |

@@ -1,8 +1,8 @@
-"""`find_culprit` names what an update could not be made with, because it is not finite.
+"""`error_of` names what an update could not be made with, because it is not finite.
 
 The learner asks only after a loss or a gradient has turned out not to be finite. What the loss was
 given is looked at first, in the order in which it came about; then the terms of the loss, and then
-the gradient.
+the gradient. Of several learners, each finds out whether its own batch is to blame.
 
 Next to read: agent/learning/learner.py, which asks; agent/learning/bad_updates.py, which says what
 follows.
@@ -11,35 +11,25 @@ Sizes: T steps, B unrolls.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ritornello.agent.algorithms.base import Algorithm
+from ritornello.agent.algorithms.base import Algorithm, Loss
 from ritornello.agent.algorithms.batch import REWARD_TRANSFORMS, Batch
 from ritornello.agent.models.base import ActorCritic
+from ritornello.agent.process_group import ProcessGroup, listed
 from ritornello.core.errors import PlatformError
 
-# The largest that is believed of numbers which an update could not be made with. They are far from
-# what is ever learned from, and near to what overflows float32 (3e38): the gradient of the value
-# has an error times a feature in it, and its norm the square of that.
-LARGEST_REWARD = 1e15  # a discounted sum of a hundred, squared, is 1e34
-LARGEST_OBSERVATION = 1e9  # it is a factor of the error and of the feature
-LARGEST_WEIGHT = 1e5  # four layers of a hundred of them make 1e28 of 1
-
-# What to do, by culprit; of a number that is finite, but too large, where that is something else.
+# What to do, by culprit.
 ADVICE = {
     "reward": "An environment gave this reward: look at what its step() returns. With "
     "--debug=True the worker that is given it names the environment.",
-    "reward, finite": "An environment gave this reward, and it is too large to be squared in "
-    "float32: give --reward_clipping_method=abs_one_sign, or divide rewards in the environment.",
     "observation": "An environment showed this: look at what its reset() and step() return. With "
     "--debug=True the worker that is shown it names the environment.",
-    "observation, finite": "An environment showed this, and it is too large for a network: scale "
-    "observations to about 1 in the environment.",
     "weights": "Training has diverged: resume an earlier checkpoint with a lower --lr.",
     "memory": "The memory of the agent that acted has diverged: lower --lr, or look whether "
     "observations are far from 1.",
@@ -65,7 +55,7 @@ class NonFiniteUpdate(PlatformError):
         """
         super().__init__(
             f"update {update} cannot be made: {culprit.what}; expected finite numbers. "
-            f"{culprit.advice}"
+            f"{ADVICE[culprit.name]}"
         )
         self.update = update
         self.culprit = culprit
@@ -73,101 +63,118 @@ class NonFiniteUpdate(PlatformError):
 
 @dataclass(frozen=True)
 class Culprit:
-    """The first quantity that was not finite, or too large."""
+    """The first quantity that was not finite."""
 
     name: str  # a key of ADVICE
     what: str  # what is wrong with it, and where
-    is_finite: bool = False  # it is only too large
     columns: tuple[int, ...] = ()  # unrolls of the batch that hold something that is not finite
 
-    @property
-    def advice(self) -> str:
-        """A sentence on how to mend it."""
-        return (
-            ADVICE.get(f"{self.name}, finite" if self.is_finite else self.name, "")
-            or (ADVICE[self.name])
-        )
 
-
-@dataclass(frozen=True)
-class Given:
+class Given(NamedTuple):
     """Something that a loss is made of."""
 
     culprit: str  # a key of ADVICE
     name: str  # of the tensor
-    tensor: Tensor  # in which nothing may be NaN, infinite or beyond `largest`
-    axes: str = ""  # what its first axes are: "row, unroll", "unroll" or "" for others
-    largest: float = math.inf
-    shown: Tensor | None = None  # what is said of it; None: the tensor itself
+    tensor: Tensor  # in which nothing may be NaN or infinite
+    column_axis: int | None = None  # which axis is that of the unrolls; None: none
+
+
+def error_of(
+    loss: Loss,
+    batch: Batch,
+    algorithm: Algorithm,
+    model: ActorCritic,
+    update: int,
+    group: ProcessGroup,
+) -> NonFiniteUpdate:
+    """Return the error of an update that is not finite.
+
+    Args:
+      loss: the loss of the own batch.
+      batch: the own batch.
+      algorithm: what the loss is from.
+      model: the network, in its state before the update, with the gradient of the own batch.
+      update: number of the update.
+      group: sums over learners.
+    """
+    given = list(_given(algorithm, model, batch))
+    culprit = _find_culprit(given, batch)
+    # Not by the own loss: through the sums, it is no better than that of the others.
+    is_own = [float(culprit is not None and rank == group.rank) for rank in range(group.world_size)]
+    bad = [rank for rank, count in enumerate(group.sum_numbers(is_own)) if count]
+    if culprit is None and bad:
+        culprit = Culprit("learner", f"the batch of {listed(bad)} is not finite")
+    culprit = culprit or _blame_loss(loss, given) or _blame_gradient(model)
+    return NonFiniteUpdate(update, culprit)
 
 
 def _given(algorithm: Algorithm, model: ActorCritic, batch: Batch) -> Iterator[Given]:
     """Yield what every actor-critic loss is given, in the order in which it came about."""
-    both, config = "row, unroll", algorithm.config
+    config = algorithm.config
     reward = REWARD_TRANSFORMS[getattr(config, "reward_transform", "none")](batch.reward)
-    yield Given("reward", "reward", reward, both, LARGEST_REWARD, batch.reward)
+    yield Given("reward", "reward", reward, 1)
     extras = getattr(model.core, "extras", None)
     if extras is not None and extras.reward:
         last_reward = batch.last_reward.masked_fill(batch.first, 0)
         seen = last_reward.clamp(-1, 1) if extras.clamp_reward else last_reward
-        yield Given("reward", "last_reward", seen, both, LARGEST_REWARD, last_reward)
+        yield Given("reward", "last_reward", seen, 1)
     if batch.obs.is_floating_point():
-        yield Given("observation", "obs", batch.obs, both, LARGEST_OBSERVATION)
-    parameters = {name for name, _ in model.named_parameters()}
+        yield Given("observation", "obs", batch.obs, 1)
     for name, tensor in model.state_dict().items():
-        is_scaled = name.startswith("value_head.")  # by PopArt, as far as its sigma goes
-        largest = LARGEST_WEIGHT if name in parameters and not is_scaled else math.inf
-        yield Given("weights", name, tensor, "", largest)
-    yield Given("memory", "state", batch.state, "unroll")
+        yield Given("weights", name, tensor)
+    yield Given("memory", "state", batch.state, 0)
     acted = batch.behaviour_params
     if not getattr(config, "policy_cloning_cost", 0):  # then what acted on a reset row is of no use
         acted = acted.masked_fill(batch.reset_row.unsqueeze(-1), 0)
-    yield Given("ratio", "behaviour_params", acted, both)
+    yield Given("ratio", "behaviour_params", acted, 1)
     if getattr(config, "value_cloning_cost", 0):
-        yield Given("value", "behaviour_value", batch.behaviour_value, both, LARGEST_REWARD)
+        yield Given("value", "behaviour_value", batch.behaviour_value, 1)
 
 
-def find_culprit(algorithm: Algorithm, model: ActorCritic, batch: Batch) -> Culprit | None:
-    """Return what was bad first of all that the loss was given, or None if nothing was.
-
-    Something that is not finite goes before something that is only too large.
-
-    Args:
-      algorithm: whose loss it is.
-      model: the network, in its state before the update.
-      batch: the batch of the loss.
-    """
-    first: Culprit | None = None
-    too_large: Culprit | None = None
+def _find_culprit(all_given: list[Given], batch: Batch) -> Culprit | None:
+    """Return what was bad first of all that the loss was given, or None if nothing was."""
+    bad = [(given, places) for given in all_given if len(places := _bad_places(given.tensor))]
+    if not bad:
+        return None
     columns: set[int] = set()
-    for given in _given(algorithm, model, batch):
-        bad = ~given.tensor.isfinite()
-        if bad.any():
-            columns |= _columns(bad, given)
-            first = first or Culprit(given.culprit, _describe(given, bad, batch))
-            continue
-        large = given.tensor.abs() > given.largest
-        if too_large is None and large.any():
-            text = f"{_describe(given, large, batch)}, beyond {given.largest:g}"
-            too_large = Culprit(given.culprit, text, is_finite=True)
-    found = first or too_large
-    return found and replace(found, columns=tuple(sorted(columns)))
+    for given, places in bad:
+        if given.column_axis is not None:
+            columns.update(places[:, given.column_axis].tolist())
+    first, places = bad[0]
+    return Culprit(first.culprit, _describe(first, places, batch), tuple(sorted(columns)))
 
 
-def blame_loss(metrics: Mapping[str, Tensor]) -> Culprit | None:
+def _bad_places(tensor: Tensor) -> Tensor:
+    """Return [places, axes], where a tensor is not finite."""
+    return torch.nonzero(~tensor.isfinite()).cpu()
+
+
+def _blame_loss(loss: Loss, all_given: list[Given]) -> Culprit | None:
     """Return which term of the loss is not finite, though all that it was given is.
 
     The entropy depends on the policy alone, so it tells bad probabilities from bad values.
     """
-    for name in ("loss/entropy", "loss/policy_cloning", "loss/value", *metrics):
-        if name in metrics and name.startswith("loss/") and not metrics[name].isfinite():
-            is_of_policy = name in ("loss/entropy", "loss/policy_cloning")
-            what = f"{name} is {float(metrics[name]):g}, though all that it was given is finite"
-            return Culprit("ratio" if is_of_policy else "value", what)
+    of_policy = ("loss/entropy", "loss/policy_cloning")
+    for name in (*of_policy, "loss/value", *loss.metrics):
+        term = loss.metrics.get(name)
+        if term is None or not name.startswith("loss/") or term.isfinite():
+            continue
+        # A number may be finite and overflow float32 (3e38) when it is squared.
+        sizes = {
+            given.name: float(given.tensor.abs().max())
+            for given in all_given
+            if given.culprit in ("reward", "observation", "weights")
+        }
+        largest = max(sizes, key=lambda name: sizes[name])
+        what = (
+            f"{name} is {float(term):g}, though all that it was given is finite, the largest of it "
+            f"{sizes[largest]:g} in {largest}"
+        )
+        return Culprit("ratio" if name in of_policy else "value", what)
     return None
 
 
-def blame_gradient(model: ActorCritic) -> Culprit:
+def _blame_gradient(model: ActorCritic) -> Culprit:
     """Return where the gradient is not finite, or largest."""
     gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
     for name, gradient in gradients.items():
@@ -179,24 +186,13 @@ def blame_gradient(model: ActorCritic) -> Culprit:
     return Culprit("gradient", f"the norm of the gradient overflows{size}")
 
 
-def _columns(bad: Tensor, given: Given) -> set[int]:
-    """Return the unrolls of the batch in which something is bad; none where it is a weight."""
-    if not given.axes:
-        return set()
-    axis = 1 if given.axes == "row, unroll" else 0
-    return set(torch.nonzero(bad)[:, axis].tolist())
-
-
-def _describe(given: Given, bad: Tensor, batch: Batch) -> str:
+def _describe(given: Given, places: Tensor, batch: Batch) -> str:
     """Say which number is the first that is bad, and where it is from."""
-    places = torch.nonzero(bad)
     place = places[0].tolist()
-    shown = given.tensor if given.shown is None else given.shown
-    text = f"{given.name}{place if place else ''} is {float(shown[tuple(place)]):g}"
-    if given.axes == "row, unroll":
-        text += f" (row {place[0]} of {_unroll(place[1], batch)})"
-    elif given.axes == "unroll":
-        text += f" ({_unroll(place[0], batch)})"
+    text = f"{given.name}{place if place else ''} is {float(given.tensor[tuple(place)]):g}"
+    if given.column_axis is not None:
+        row = f"row {place[0]} of " if given.column_axis else ""
+        text += f" ({row}{_unroll(place[given.column_axis], batch)})"
     others = len(places) - 1
     if others:
         text += ", as is another" if others == 1 else f", as are {others} others"

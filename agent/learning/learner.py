@@ -16,9 +16,9 @@ from torch import Tensor
 
 from ritornello.agent.algorithms.base import Algorithm, Loss
 from ritornello.agent.algorithms.batch import Batch
+from ritornello.agent.algorithms.non_finite import error_of
 from ritornello.agent.learning import recorded
 from ritornello.agent.learning.feed import PackedBatch
-from ritornello.agent.learning.gradients import Gradient, error_of
 from ritornello.agent.learning.layer_gradients import LayerGradients
 from ritornello.agent.learning.optim import load_moments, rate_is_tensor, set_rate, state_of
 from ritornello.agent.learning.recorded import Recorded
@@ -55,18 +55,14 @@ class UpdateMetrics(Mapping[str, Tensor]):
         return len(self.names) + len(self.more)
 
 
-def restore_all(restores: Restores) -> None:
-    """Restore all that has moved."""
-    for restore in restores:
-        restore()
-
-
 class Computed(NamedTuple):
     """The loss of a batch and its gradient, before it is known whether they are finite."""
 
     loss: Loss
-    gradient: Gradient
-    gradients: list[Tensor | None]  # of each parameter
+    gradients: list[Tensor | None]  # of the own batch, for each parameter
+    summed: list[Tensor]  # over all learners, without those that are None
+    norm: Tensor  # [] of `summed`
+    is_finite: Tensor  # [] bool: an update can be made
     names: tuple[str, ...]  # of the metrics
     row: Tensor  # [names] float32
     restores: Restores  # what restores all that has moved
@@ -170,15 +166,17 @@ class Learner:
         computed = self._compute(batch, moment, progress)
         try:
             self._check_finite(computed, batch)  # the only wait for the device in a step
-            computed.gradient.hand_over()
+            if self.group.world_size > 1:
+                own = [gradient for gradient in computed.gradients if gradient is not None]
+                torch._foreach_copy_(own, computed.summed)
             layers = self._layers_if_due()
             faults.at("learner.step")
         except BaseException:
             self._undo(computed.restores)
             raise
         set_rate(self.optimiser, lr)
-        norm = computed.gradient.norm
-        self._move_weights(self._step_of_optimiser, self._kind_of_move(computed), norm, moment[2])
+        move, kind = self._step_of_optimiser, self._kind_of_move(computed)
+        self._move_weights(move, kind, computed.norm, moment[2])
 
         self.errors = computed.loss.errors
         self.version += 1
@@ -223,23 +221,40 @@ class Learner:
             self.optimiser.zero_grad(set_to_none=True)
             loss = self.algorithm.loss(self.model, batch, self.optimiser, progress)
             loss.total.backward()
-            gradient = Gradient(self._parameters, loss, self.group)
-            metrics = loss.metrics | self._metrics(batch, gradient.norm, moment)
+            gradients = [parameter.grad for parameter in self._parameters]
+            summed, total = self._sum_over_learners(gradients, loss.total.detach())
+            norm = torch.nn.utils.get_total_norm(summed, foreach=True)
+            metrics = loss.metrics | self._metrics(batch, norm, moment)
             row = torch.stack([value.float() for value in metrics.values()])
         except BaseException:
             self._undo(restores)
             raise
         loss = loss._replace(total=loss.total.detach())
-        gradients = [parameter.grad for parameter in self._parameters]
-        return Computed(loss, gradient, gradients, tuple(metrics), row, restores)
+        is_finite = torch.isfinite(norm + total)
+        return Computed(loss, gradients, summed, norm, is_finite, tuple(metrics), row, restores)
+
+    def _sum_over_learners(
+        self, gradients: list[Tensor | None], loss: Tensor
+    ) -> tuple[list[Tensor], Tensor]:
+        """Return gradients and loss [] of all learners together: one sum of one flat tensor.
+
+        All learners see the same sum, so all of them make an update, or all leave it out.
+        """
+        own = [gradient for gradient in gradients if gradient is not None]
+        if self.group.world_size == 1:
+            return own, loss
+        flat = torch.cat([*(part.flatten() for part in own), loss.reshape(1)])
+        self.group.sum_(flat, "gradient")
+        *pieces, total = torch.split(flat, [*(part.numel() for part in own), 1])
+        return [piece.view_as(part) for piece, part in zip(pieces, own, strict=True)], total
 
     def _check_finite(self, computed: Computed, batch: Batch | PackedBatch) -> None:
         """Raise NonFiniteUpdate on a bad gradient: it must not reach the weights."""
         if self._finished is not None:
             self._finished.record()
             self._finished.synchronize()  # asleep: other threads and workers have the core
-        if not computed.gradient.is_finite:
-            restore_all(computed.restores)  # the search for the culprit starts from there
+        if not computed.is_finite:
+            _restore_all(computed.restores)  # the search for the culprit starts from there
             raise error_of(
                 computed.loss,
                 batch.unpacked(),
@@ -299,7 +314,7 @@ class Learner:
         return parts
 
     def _undo(self, restores: Restores) -> None:
-        restore_all(restores)
+        _restore_all(restores)
         self.optimiser.zero_grad(set_to_none=True)
 
     def state_dict(self) -> dict[str, Any]:
@@ -336,3 +351,8 @@ class Learner:
         self._observes = True
         self._compute_packed.forget()
         self._move_weights.forget()
+
+
+def _restore_all(restores: Restores) -> None:
+    for restore in restores:
+        restore()

@@ -49,8 +49,8 @@ class ByHand:
 
     def write_over(self, made, again):
         pairs = [(made.loss.total, again.loss.total), (made.loss.errors, again.loss.errors)]
-        pairs += [(made.row, again.row), (made.gradient.norm, again.gradient.norm)]
-        pairs += [(made.gradient.is_finite, again.gradient.is_finite)]
+        pairs += [(made.row, again.row), (made.norm, again.norm)]
+        pairs += [(made.is_finite, again.is_finite)]
         pairs += [p for p in zip(made.gradients, again.gradients, strict=True) if p[0] is not None]
         for first, now in pairs:
             first.copy_(now)
