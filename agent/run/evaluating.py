@@ -30,10 +30,10 @@ from ritornello.agent.testing.evaluation import (
     Order,
     Row,
     evaluation_blueprint,
+    follower_main,
     remove_half_films,
     snapshot_layout,
 )
-from ritornello.agent.testing.follower import FollowerConfig, follower_main
 from ritornello.core.saved_state import expect, item, number, restoring, whole, within
 from ritornello.core.warden import Warden
 from ritornello.metrics.record import check_declared
@@ -228,7 +228,6 @@ class Following(Evaluating):
         super().__init__(run)
         self._layout = snapshot_layout(run.blueprint)
         self._board = WeightBoard(self._layout.nbytes)
-        self._config = FollowerConfig(evaluation_blueprint(run.blueprint), self._folder.resolve())
         self._warden = Warden()
         self._life = Supervised(NAME, self._warden, time.monotonic)
         self._pipe: Connection | None = None
@@ -315,7 +314,8 @@ class Following(Evaluating):
         self._words = ""
         self._pipe, theirs = multiprocessing.Pipe(duplex=True)
         try:
-            self._life.launch(follower_main, (self._config, theirs, self._board))
+            rules = evaluation_blueprint(self._blueprint)
+            self._life.launch(follower_main, (rules, self._folder.resolve(), theirs, self._board))
         except OSError:
             self._hang_up()
             raise

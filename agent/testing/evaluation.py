@@ -5,16 +5,30 @@ the games, and each has a start of its own. One half of the games is played with
 drawn from the policy, the other with the most probable ones. The seeds follow from the number of
 the update, so the same weights always play the same games, and other weights play others.
 
-`Evaluation` plays, in whatever process: in one of its own (agent/testing/follower.py), or in the
-trainer's thread where a run is to be repeated exactly (agent/run/evaluating.py).
+`Evaluation` plays, in whatever process: in the trainer's thread where a run is to be repeated
+exactly, or in one of its own (`follower_main`), which agent/run/evaluating.py starts, asks, watches
+and ends. That one is asked only while it rests, so nothing ever queues:
+
+    trainer                                     follower
+    weights into the board, then an Order ────► copies the weights, plays
+    Row, Row, ..., Done ◄─────────────────────  tells each row when its games are over
+
+Messages are small: each fits into the pipe at once, and neither side waits in a send. The end of
+the pipe is the wish to leave.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
+import os
+import sys
+import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,6 +38,7 @@ import torch
 
 from ritornello.agent.acting.acting_model import FlatWeights
 from ritornello.agent.assembly import Blueprint, model_of_shapes
+from ritornello.agent.machine import EVALUATION_SHARE, cpu_count, give_way, niceness_of_share
 from ritornello.agent.stored.best_evaluated import keep
 from ritornello.agent.testing.player import game_config
 from ritornello.agent.testing.score_table import (
@@ -36,15 +51,21 @@ from ritornello.agent.testing.score_table import (
 )
 from ritornello.agent.testing.whole_games import film_game, play_games
 from ritornello.core.errors import ConfigError, PlatformError
+from ritornello.core.process_death import ignore_interrupts
 from ritornello.core.rng import child_seed
 from ritornello.flags.presets import preset_flags
+from ritornello.transport.channel import last_words
+from ritornello.transport.lifeline import LifelineEnd, Phase
+from ritornello.transport.weights import WeightBoard
 from ritornello.wrappers.registry import advice_on_limit
+from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
 
 # What a preset may change for evaluations. All else decides what the agent sees and can do, which
 # belongs to its network.
 RULES = ("repeat_action_probability", "fire_reset", "max_episode_frames", "noop_threshold")
 MAX_STEPS = 2_000_000  # of all environments together, for the games of one policy: they never end
 MAX_FILM_STEPS = 108_000  # 30 minutes of Atari if no action is repeated; a longer film nobody sees
+LOOK_S = 1.0  # how often a resting follower shows that it lives
 FILMS = "films"
 
 
@@ -170,13 +191,12 @@ class Evaluation:
         return Done(order.updates, order.agent_steps, scores, is_best, problem=problem)
 
     def _play(self, order: Order, env: str, greedy: bool, beat: Callable[[], None]) -> list[Game]:
-        blueprint, games = self._rules(order, policy_name(greedy)), list[Game]()
+        blueprint = self._rules(order, policy_name(greedy))
         advice = advice_on_limit(game_config(blueprint, env))
         what = f"the games of {env} that evaluate the agent were"
         each_step = _at_most(MAX_STEPS, beat, what, advice)
         wanted = blueprint.flags.evaluation_games
-        play_games(blueprint, self._acting, env, wanted, games, games.append, _silent, each_step)
-        return games
+        return list(play_games(blueprint, self._acting, env, wanted, each_step=each_step))
 
     def _rules(self, order: Order, policy: str) -> Blueprint:
         """Return the blueprint with the seed of these games."""
@@ -194,9 +214,7 @@ class Evaluation:
             blueprint, env = self._rules(order, "sampled"), self._blueprint.env_spec.tasks[0]
             what = f"the game of {env} that is filmed was"
             each_step = _at_most(MAX_FILM_STEPS, beat, what)
-            film_game(
-                blueprint, self._acting, env, folder / name, lambda game: None, _silent, each_step
-            )
+            film_game(blueprint, self._acting, env, folder / name, each_step=each_step)
         except (PlatformError, OSError) as error:
             self._can_film = False
             return "", f"no more films are made: {error}"
@@ -276,5 +294,45 @@ def _row(order: Order, report: Report, games: list[Game], film: str) -> Row:
     )
 
 
-def _silent(line: str) -> None:
-    """Take a line of progress that nobody reads."""
+def follower_main(
+    blueprint: Blueprint, folder: Path, end: Connection, board: WeightBoard, lifeline: LifelineEnd
+) -> None:
+    """Play in a process of its own, which gives way, until the trainer has hung up.
+
+    Args:
+      blueprint: by whose rules games are played (`evaluation_blueprint`).
+      folder: folder of the run.
+      end: end of the pipe to the trainer.
+      board: from which weights are taken.
+      lifeline: by which the trainer sees that this process lives.
+    """
+    ignore_interrupts()
+    lifeline.hold()
+    flags = blueprint.flags
+    for names in (flags.env, flags.model):  # the trainer's process has checked them
+        trust_modules_of(names)
+    trust_kwargs(flags.env_kwargs)
+    os.environ["SDL_VIDEODRIVER"] = "dummy"  # films are made, and no window is opened
+    torch.set_num_threads(1)
+    beat = lifeline.pulse.beat
+    try:
+        evaluation = Evaluation(blueprint, folder)
+        give_way(niceness_of_share(EVALUATION_SHARE * cpu_count()))
+        while True:
+            beat(Phase.RESTING)
+            if end.poll(LOOK_S):
+                order: Order = end.recv()
+                began_s = time.monotonic()
+                beat(Phase.PLAYING)
+                if board.read_if_newer(order.updates - 1, evaluation.block) != order.updates:
+                    raise RuntimeError(f"the board does not hold the weights of {order.updates}")
+                done = evaluation.play(order, end.send, lambda: beat(Phase.PLAYING))
+                end.send(replace(done, seconds=time.monotonic() - began_s))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass  # the trainer has hung up, or is gone
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            end.send(last_words("".join(traceback.format_exception(error))))
+        sys.exit(1)
+    finally:
+        end.close()

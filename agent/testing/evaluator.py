@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -26,19 +24,18 @@ from ritornello.agent.testing.score_table import (
     Game,
     Report,
     ScoreTable,
-    as_csv,
     mean_human_normalised,
     policy_name,
     report_stem,
+    score_table,
     summarise,
 )
 from ritornello.agent.testing.whole_games import play_games, play_shown
-from ritornello.core.atomic_file import write_json, write_text
+from ritornello.core.atomic_file import writable_folder, write_csv, write_json
 from ritornello.core.command_line import tell
 from ritornello.core.durations import duration
-from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault, PlatformError
+from ritornello.core.errors import CheckpointError, EnvironmentFault, PlatformError
 from ritornello.core.project import as_typed
-from ritornello.core.standard_error import say
 from ritornello.flags.earlier import modern
 from ritornello.wrappers.start_line import describe
 
@@ -48,7 +45,8 @@ RULES = (
     "frame_scale_resolution", "fire_reset", "repeat_action_probability",
     "action_set", "max_episode_frames",
 )  # fmt: skip
-PROBE_BYTES = 65_536  # the report of some hundred games
+
+Show = Callable[[str], None]  # is called with each line of progress
 
 
 class UnfinishedError(PlatformError):
@@ -61,7 +59,7 @@ def evaluate(
     output: Path,
     *,
     envs: Sequence[str] = (),
-    show: Callable[[str], None] = tell,
+    show: Show = tell,
 ) -> list[Report]:
     """Play `--test_episode_count` whole games of each env and report them.
 
@@ -86,17 +84,28 @@ def evaluate(
     flags = blueprint.flags
     show = _while_somebody_reads(show)
     checkpoint.check_spec(blueprint.env_spec)
-    _check_can_be_written(output)
+    writable_folder(output)
     show(f"{as_typed(checkpoint.path)}: {checkpoint.agent_steps:,} agent steps")
     envs = envs or blueprint.env_spec.tasks
     unusual = _not_its_own(blueprint, checkpoint, envs)
     stem = report_stem(checkpoint.path.stem, envs, policy_name(flags.greedy), unusual)
     model = _acting_model(blueprint, checkpoint)
     games: dict[str, list[Game]] = {env: [] for env in envs}
-    error = _play_all(blueprint, model, games, output / f"{stem}.mp4", show)
+    ended: BaseException | None = None
+    try:
+        for number, (env, of_env) in enumerate(games.items()):
+            video = output / f"{stem}.mp4" if flags.render and number == 0 else None
+            for game in _games_of(blueprint, model, env, video, show):
+                of_env.append(game)
+                show(
+                    f"game {len(of_env)}/{flags.test_episode_count}: return {game.return_raw:g}, "
+                    f"{game.length_steps} steps, {game.length_frames} frames"
+                )
+    except (KeyboardInterrupt, EnvironmentFault, OSError) as error:
+        ended = error
     played = {env: of_env for env, of_env in games.items() if of_env}
-    if error is not None and not played:
-        raise error
+    if ended is not None and not played:
+        raise ended
     reports = [
         replace(
             summarise(of_env, env, str(checkpoint.path), checkpoint.agent_steps, flags.greedy),
@@ -107,74 +116,52 @@ def evaluate(
     ]
     asked, count = len(games) * flags.test_episode_count, sum(map(len, played.values()))
     name = stem if count >= asked else f"{stem}_{count}games"
-    fault, written = _fault(error), f"written: {as_typed(output / name)}.csv and .json"
+    lines = _lines(reports)
+    if ended is not None:
+        how = "interrupted" if isinstance(ended, KeyboardInterrupt) else "ended"
+        few = "short games are over first, so these say less than all would"
+        lines.insert(0, f"{how} after {count} of {asked} games; {few}")
     try:
         # First of all: a terminal that is frozen may take no line any more.
         _write(output / name, played, _whole_report(envs, asked, reports))
+        lines.append(f"written: {as_typed(output / name)}.csv and .json")
     except OSError as refused:
         text = f"the games are over, but could not be written to {output}: {refused}"
-        fault, written = UnfinishedError(f"{fault} Besides, {text}" if fault else text), ""
-    ending = ""
-    if error is not None:
-        how = "ended" if fault else "interrupted"
-        ending = (
-            f"{how} after {count} of {asked} games; short games are over first, so these say less "
-            "than all would"
-        )
-    with contextlib.suppress(KeyboardInterrupt):  # who waits no longer for the lines has the games
-        _show_reports(ending, reports, written, show)
-    if fault is not None:
-        raise fault
+        raise UnfinishedError(text) from (ended or refused)
+    finally:
+        with contextlib.suppress(KeyboardInterrupt):  # who waits no longer has the games
+            for line in lines:
+                show(line)
+    if isinstance(ended, OSError):
+        raise UnfinishedError(f"the test could not go on: {ended}") from ended
+    if isinstance(ended, PlatformError):
+        raise ended
     return reports
 
 
-def _play_all(
-    blueprint: Blueprint,
-    model: ActorCritic,
-    games: Mapping[str, list[Game]],
-    video: Path,
-    show: Callable[[str], None],
-) -> KeyboardInterrupt | EnvironmentFault | OSError | None:
-    """Play the games of each env into its list; return what ended them too early, if anything."""
-    flags = blueprint.flags
-    try:
-        for env, of_env in games.items():
+def _games_of(
+    blueprint: Blueprint, model: ActorCritic, env: str, video: Path | None, show: Show
+) -> Iterator[Game]:
+    """Yield the games of one env as they end, the first one for all to see if there is a `video`.
 
-            def finished(game: Game, of_env: list[Game] = of_env) -> None:
-                of_env.append(game)
-                show(
-                    f"game {len(of_env)}/{flags.test_episode_count}: return {game.return_raw:g}, "
-                    f"{game.length_steps} steps, {game.length_frames} frames"
-                )
-
-            show(describe(game_config(blueprint, env)))
-            show(f"playing {env}")
-            if flags.render and not any(games.values()):
-                play_shown(blueprint, model, env, video, finished, show)
-            play_games(blueprint, model, env, flags.test_episode_count, of_env, finished, show)
-    except (KeyboardInterrupt, EnvironmentFault, OSError) as error:
-        return error
-    return None
+    That is the path of the film where there is no display.
+    """
+    show(describe(game_config(blueprint, env)))
+    show(f"playing {env}")
+    shown = play_shown(blueprint, model, env, video, show) if video else []
+    yield from shown
+    wanted = blueprint.flags.test_episode_count - len(shown)
+    yield from play_games(blueprint, model, env, wanted, number=len(shown), show=show)
 
 
-def _fault(error: BaseException | None) -> PlatformError | None:
-    """Return what a test that ended so is to raise; None if it was whole, or the user's wish."""
-    if isinstance(error, OSError):
-        return UnfinishedError(f"the test could not go on: {error}")
-    return error if isinstance(error, PlatformError) else None
-
-
-def _show_reports(
-    ending: str, reports: Sequence[Report], written: str, show: Callable[[str], None]
-) -> None:
-    """Show how the games ended if not well, what they gave, and which files say so."""
-    lines = [ending, *(line for report in reports for line in report.lines())]
+def _lines(reports: Sequence[Report]) -> list[str]:
+    """Return what the terminal shows of all games."""
+    lines = [line for report in reports for line in report.lines()]
     mean = mean_human_normalised(reports)
     if len(reports) > 1 and mean is not None:
         known = sum(report.human_normalised is not None for report in reports)
         lines.append(f"mean human-normalised score over {known} of the games  {100 * mean:.1f} %")
-    for line in filter(None, [*lines, written]):
-        show(line)
+    return lines
 
 
 def evaluate_all(
@@ -183,7 +170,7 @@ def evaluate_all(
     output: Path,
     *,
     envs: Sequence[str] = (),
-    show: Callable[[str], None] = tell,
+    show: Show = tell,
 ) -> None:
     """Play games with every checkpoint beside `checkpoint`, oldest first, into a ScoreTable.
 
@@ -202,9 +189,10 @@ def evaluate_all(
         nothing can be written there.
       UnfinishedError: if the system refuses something while games are played or added.
     """
-    _check_can_be_written(output)
+    writable_folder(output)
     flags = blueprint.flags
-    with ScoreTable(output, flags.test_episode_count, policy_name(flags.greedy)) as table:
+    envs = envs or blueprint.env_spec.tasks
+    with score_table(output, flags.test_episode_count, policy_name(flags.greedy)) as table:
         try:
             _evaluate_all(blueprint, checkpoint, table, envs, _while_somebody_reads(show))
         except OSError as error:
@@ -219,48 +207,46 @@ def _evaluate_all(
     checkpoint: Checkpoint,
     table: ScoreTable,
     envs: Sequence[str],
-    show: Callable[[str], None],
+    show: Show,
 ) -> None:
-    flags = blueprint.flags
-    pairs = [
-        (path, steps, env)
-        for steps, path in _checkpoints_beside(checkpoint, show)
-        for env in envs or blueprint.env_spec.tasks
-    ]
-    waiting = [pair for pair in pairs if not table.has(pair[0].stem, *pair[1:])]
-    show(f"{len(pairs) - len(waiting)} of {len(pairs)} tests are in {table.games_file} already")
-    began_s = time.monotonic()
-    tried: Path | None = None
-    model: ActorCritic | None = None
-    for number, (path, _, env) in enumerate(waiting, start=1):
-        if path != tried:
-            tried, model = path, None
-            try:
-                current = checkpoint if path == checkpoint.path else load(path)
-                current.check_spec(blueprint.env_spec)
-                model = _acting_model(blueprint, current)
-            except CheckpointError as error:  # of another network, or dropped since by a training
-                show(f"left out: {error}")
-                continue
-            # Not as they were found: a training beside this may have a better best.pt by now.
-            steps = current.agent_steps
-        if model is None or table.has(path.stem, steps, env):
+    wanted = blueprint.flags.test_episode_count
+    found = _checkpoints_beside(checkpoint, show)
+    waiting = {
+        path: [env for env in envs if not table.has(path.stem, steps, env)] for steps, path in found
+    }
+    count, every = sum(map(len, waiting.values())), len(found) * len(envs)
+    show(f"{every - count} of {every} tests are in {table.games_file} already")
+    began_s, number = time.monotonic(), 0
+    for path, missing in waiting.items():
+        if not missing:
             continue
-        games: list[Game] = []
-        play_games(blueprint, model, env, flags.test_episode_count, games, games.append, show)
-        table.add(path.stem, steps, env, games)
-        report = summarise(games, env, str(path), steps, flags.greedy)
-        left_s = (time.monotonic() - began_s) / number * (len(waiting) - number)
-        show(
-            f"{number}/{len(waiting)} {path.stem} ({steps:,} agent steps) in {env}: mean "
-            f"{report.mean:.2f}, per life {report.mean_per_life:.2f}; about {duration(left_s)} left"
-        )
+        try:
+            current = checkpoint if path == checkpoint.path else load(path)
+            current.check_spec(blueprint.env_spec)
+            model = _acting_model(blueprint, current)
+        except CheckpointError as error:  # of another network, or dropped since by a training
+            show(f"left out: {error}")
+            count -= len(missing)
+            continue
+        # Not as they were found: a training beside this may have a better best.pt by now.
+        steps = current.agent_steps
+        for env in missing:
+            number += 1
+            if table.has(path.stem, steps, env):
+                continue
+            games = list(play_games(blueprint, model, env, wanted, show=show))
+            table.add(path.stem, steps, env, games)
+            report = summarise(games, env, str(path), steps, blueprint.flags.greedy)
+            left_s = (time.monotonic() - began_s) / number * (count - number)
+            show(
+                f"{number}/{count} {path.stem} ({steps:,} agent steps) in {env}: mean "
+                f"{report.mean:.2f}, per life {report.mean_per_life:.2f}; about "
+                f"{duration(left_s)} left"
+            )
     show(f"written: {table.games_file} and {table.lives_file.name}")
 
 
-def _checkpoints_beside(
-    checkpoint: Checkpoint, show: Callable[[str], None]
-) -> list[tuple[int, Path]]:
+def _checkpoints_beside(checkpoint: Checkpoint, show: Show) -> list[tuple[int, Path]]:
     """Return (agent steps, path) of all checkpoints in the folder of this one, in order of steps.
 
     A milestone and a regular checkpoint of the same moment are one model: the milestone counts.
@@ -303,40 +289,17 @@ def _acting_model(blueprint: Blueprint, checkpoint: Checkpoint) -> ActorCritic:
     return model
 
 
-def _while_somebody_reads(show: Callable[[str], None]) -> Callable[[str], None]:
-    """Return `show` for lines that are no reason to lose a game: it is silent once it has failed.
+def _while_somebody_reads(show: Show) -> Show:
+    """Return `show` for lines that are no reason to lose a game.
 
-    A reader has left then, as `| head` does, or the terminal is closed.
+    A reader may have left, as `| head` does, or the terminal is closed (ValueError).
     """
-    is_read = True
 
     def show_if_read(line: str) -> None:
-        nonlocal is_read
-        if not is_read:
-            return
-        try:
+        with contextlib.suppress(OSError, ValueError):
             show(line)
-        except (OSError, ValueError) as error:  # ValueError: the stream is closed
-            is_read = False
-            say(f"nothing more is shown ({error}): the games are played on, and written at the end")
 
     return show_if_read
-
-
-def _check_can_be_written(output: Path) -> None:
-    """Raise ConfigError unless there is room for a report in a folder, which is made if missing."""
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=output) as probe:
-            probe.write(bytes(PROBE_BYTES))
-            probe.flush()
-            os.fsync(probe.fileno())  # some file systems say only now that they are full
-    except OSError as error:
-        raise ConfigError(
-            f"what the games give cannot be written to {output} ({error.strerror}), so none is "
-            "played: make room there and let it be written to; for a model folder, or one of the "
-            "hub, --results_dir can name another place."
-        ) from error
 
 
 def _whole_report(envs: Sequence[str], asked: int, reports: Sequence[Report]) -> dict[str, object]:
@@ -360,5 +323,5 @@ def _write(path: Path, played: dict[str, list[Game]], report: dict[str, object])
     """Write <path>.csv, a row per game, and <path>.json, the report; neither follows a link."""
     rows = [{"env": env, **game.row()} for env, games in played.items() for game in games]
     # A name may have points in it, so `with_suffix` would cut it.
-    write_text(path.with_name(f"{path.name}.csv"), as_csv(rows, list(rows[0])))
+    write_csv(path.with_name(f"{path.name}.csv"), list(rows[0]), map(dict.values, rows))
     write_json(path.with_name(f"{path.name}.json"), report)

@@ -24,6 +24,26 @@ from ritornello.core.spec import game_name
 CARD, FILM = "README.md", "replay.mp4"  # the names under which hubs look for them
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
+TEMPLATE = """{header}
+
+# {title}
+
+An agent ({algorithm}) of {games}, trained for {agent_steps:,} agent steps ({updates:,} updates).
+
+## Score
+
+{score}
+
+{film}## Use
+
+```
+python main.py --test={url}
+```
+
+## Training
+
+{command}{facts}
+"""
 _REPORTS = TypeAdapter(list[Report])
 
 
@@ -74,45 +94,30 @@ def model_card(
       repository: `<owner>/<name>` on the hub, if it is to be there.
     """
     games = str(facts["env_spec"]["env_id"]).split(",")
-    title = shown_text(name, 100)
+    title, algorithm = shown_text(name, 100), _algorithm(flags)
+    film = f"## Film\n\n[{plain(film_of)}]({FILM})\n\n" if film_of else ""
     url = f"hf:{repository}" if repository else "<this folder>"
-    lines = [
-        *_header(title, [_algorithm(flags), *games], tested),
-        f"# {plain(title)}",
-        "",
-        f"An agent ({plain(_algorithm(flags))}) of {plain(_listed(games))}, trained "
-        f"for {facts['agent_steps']:,} agent steps ({facts['updates']:,} updates).",
-        "",
-        "## Score",
-        "",
-        *_score_lines(tested, facts),
-        "",
-    ]
-    if film_of:
-        lines += ["## Film", "", f"[{plain(film_of)}]({FILM})", ""]
-    lines += [
-        "## Use",
-        "",
-        "```",
-        f"python main.py --test={url}",
-        "```",
-        "",
-        "## Training",
-        "",
-    ]
-    if command:
-        lines += ["```", shown_text(shlex.join(["python", "main.py", *command]), 4000), "```", ""]
-    known = [
-        ("games played in training", facts.get("games")),
-        ("seconds of training", facts.get("training_s")),
-        ("commit of the program", facts.get("commit")),
-        *(
-            (f"version of {package}", version)
-            for package, version in (facts.get("versions") or {}).items()
-        ),
-    ]
-    rows = [(plain(key), plain(str(value))) for key, value in known if value is not None]
-    return "\n".join([*lines, *table(["", ""], rows), ""])
+    line = shown_text(shlex.join(["python", "main.py", *command]), 4000)
+    known = {
+        "games played in training": facts.get("games"),
+        "seconds of training": facts.get("training_s"),
+        "commit of the program": facts.get("commit"),
+        **{f"version of {name}": each for name, each in (facts.get("versions") or {}).items()},
+    }
+    rows = [(plain(key), plain(str(value))) for key, value in known.items() if value is not None]
+    return TEMPLATE.format(
+        header="\n".join(_header(title, [algorithm, *games], tested)),
+        title=plain(title),
+        algorithm=plain(algorithm),
+        games=plain(_listed(games)),
+        agent_steps=facts["agent_steps"],
+        updates=facts["updates"],
+        score="\n".join(_score_lines(tested, facts)),
+        film=film,
+        url=url,
+        command=f"```\n{line}\n```\n\n" if command else "",
+        facts="\n".join(table(["", ""], rows)),
+    )
 
 
 def _algorithm(flags: Mapping[str, Any]) -> str:
@@ -144,7 +149,7 @@ def _header(title: str, more_tags: Sequence[str], tested: Sequence[Report]) -> l
         "model-index": [{"name": title, "results": results}],
     }
     lines = [f"{key}: {json.dumps(value)}" for key, value in header.items()]
-    return ["---", *lines, "---", ""]
+    return ["---", *lines, "---"]
 
 
 def _score_lines(tested: Sequence[Report], facts: Mapping[str, Any]) -> list[str]:

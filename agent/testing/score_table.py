@@ -18,7 +18,8 @@ import csv
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ import numpy as np
 
 from ritornello.agent.stored.run_folder import run_name
 from ritornello.agent.testing.human_scores import human_normalised
-from ritornello.core.atomic_file import write_text
+from ritornello.core.atomic_file import write_csv
 from ritornello.core.errors import ConfigError
 from ritornello.core.file_lock import FileLock
 from ritornello.core.plain_data import read_text, shown_text
@@ -42,7 +43,7 @@ GAME_COLUMNS = (
     *SHARED_COLUMNS,
     # Of `games` with this model in this env the `game`-th, frames of the simulator, lives played,
     # sampled or greedy actions, and a hash of all that was seen and done: the same game, the same
-    # hash (agent/testing/games_played.py).
+    # hash (agent/testing/whole_games.py).
     *("game", "games", "episode_frames", "lives", "policy", "fingerprint"),
 )
 LIFE_COLUMNS = (*SHARED_COLUMNS, "game", "life")  # the `life`-th of this game, from 1
@@ -185,57 +186,61 @@ def test_facts(reports: Sequence[Report]) -> dict[str, Any]:
     }
 
 
-class ScoreTable:
-    """The two files in one folder, read back when a test goes on; use it within `with`.
+@contextmanager
+def score_table(folder: Path, episodes: int, policy: str) -> Iterator[ScoreTable]:
+    """Give the table in a folder to this process alone.
 
-    One process at a time writes them. A model and a game are added together, when all games are
-    played, and each file is replaced at once: an interrupted test loses at most the games of one
-    pair.
+    Args:
+      folder: folder of the table; it is made if missing.
+      episodes: games that are to be played per model and env.
+      policy: result of `policy_name`: "sampled" or "greedy".
+
+    Raises:
+      ConfigError: if another process has the table, or the files hold games of another kind of
+        test, or are not ours.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK)
+    if not lock.acquire():
+        raise ConfigError(
+            f"{folder / SCORES} is being written by {lock.holder()}, which tests all checkpoints "
+            "there: expected one such test at a time. Wait until it is done, or stop it and try "
+            "again: what it has added stays, and the test goes on from there."
+        )
+    try:
+        yield ScoreTable(folder, episodes, policy)
+    finally:
+        lock.release()
+
+
+class ScoreTable:
+    """The two files in one folder, read back when a test goes on.
+
+    A model and a game are added together, when all games are played, and each file is replaced at
+    once: an interrupted test loses at most the games of one pair.
     """
 
     def __init__(self, folder: Path, episodes: int, policy: str) -> None:
-        """Name the files; they are read on entering `with`.
-
-        Args:
-          folder: folder of the table; it is made if missing.
-          episodes: games that are to be played per model and env.
-          policy: result of `policy_name`: "sampled" or "greedy".
-        """
+        """Read what is there; see `score_table`."""
         self.games_file = folder / SCORES
         self.lives_file = folder / SCORES_PER_LIFE
-        self._episodes, self._policy = episodes, policy
-        self._lock = FileLock(folder / LOCK)
-
-    def __enter__(self) -> ScoreTable:
-        """Read what is there.
-
-        Raises:
-          ConfigError: if another process has the table, or the files hold games of another kind of
-            test, or are not ours.
-        """
-        self.games_file.parent.mkdir(parents=True, exist_ok=True)
-        if not self._lock.acquire():
-            raise ConfigError(
-                f"{self.games_file} is being written by {self._lock.holder()}, which tests all "
-                "checkpoints there: expected one such test at a time. Wait until it is done, or "
-                "stop it and try again: what it has added stays, and the test goes on from there."
-            )
-        try:
-            self._games = _read(self.games_file, GAME_COLUMNS)
-            counts = Counter(map(_pair, self._games))
-            for row in self._games:
-                self._check(row, counts[_pair(row)])
-            lives = _read(self.lives_file, LIFE_COLUMNS)
-        except BaseException:
-            self._lock.release()
-            raise
+        self._policy = policy
+        self._games = _read(self.games_file, GAME_COLUMNS)
+        counts = Counter(map(_pair, self._games))
+        for row in self._games:
+            count, found = counts[_pair(row)], row["policy"]
+            if found != policy or count < episodes:
+                raise ConfigError(
+                    f"{self.games_file} has {count} games with {found} actions of "
+                    f"{row['model_id']} in {row['env']}; {episodes} with {policy} actions are "
+                    "asked for, and one table cannot hold both. Give "
+                    f"--test_episode_count={count} --greedy={found == 'greedy'}, or move "
+                    f"{SCORES} and {SCORES_PER_LIFE} away."
+                )
         self._done = set(counts)
         # The lives of a pair come first, so those of a test that was killed may be alone.
+        lives = _read(self.lives_file, LIFE_COLUMNS)
         self._lives = [row for row in lives if _pair(row) in self._done]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
     def has(self, model_id: str, model_steps: int, env: str) -> bool:
         """Whether these games are in the table already."""
@@ -243,49 +248,34 @@ class ScoreTable:
 
     def add(self, model_id: str, model_steps: int, env: str, games: Sequence[Game]) -> None:
         """Add the games of one model in one env, lives first: whoever has games has lives."""
-        head = (model_id, str(model_steps), env)
+        pair = {"model_id": model_id, "model_steps": str(model_steps), "env": env}
         for number, game in enumerate(games):
             for place, life in enumerate(game.lives, start=1):
-                self._lives.append(
-                    _row(LIFE_COLUMNS, *head, life.length_steps, life.return_raw, number, place)
-                )
-            self._games.append(
-                _row(
-                    GAME_COLUMNS,
-                    *(*head, game.length_steps, game.return_raw, number, len(games)),
-                    *(game.length_frames, len(game.lives), self._policy, game.fingerprint),
-                )
-            )
-        self._done.add(head)
-        write_text(self.lives_file, as_csv(self._lives, LIFE_COLUMNS))
-        write_text(self.games_file, as_csv(self._games, GAME_COLUMNS))
-
-    def _check(self, row: dict[str, str], count: int) -> None:
-        if row["policy"] != self._policy or count < self._episodes:
-            raise ConfigError(
-                f"{self.games_file} has {count} games with {row['policy']} actions of "
-                f"{row['model_id']} in {row['env']}; {self._episodes} with {self._policy} actions "
-                "are asked for, and one table cannot hold both. Give "
-                f"--test_episode_count={count} --greedy={row['policy'] == 'greedy'}, or move "
-                f"{SCORES} and {SCORES_PER_LIFE} away."
-            )
+                self._lives.append({**pair, **_played(life), "game": number, "life": place})
+            about = {
+                "game": number,
+                "games": len(games),
+                "episode_frames": game.length_frames,
+                "lives": len(game.lives),
+                "policy": self._policy,
+                "fingerprint": game.fingerprint,
+            }
+            self._games.append({**pair, **_played(game), **about})
+        self._done.add(_pair(pair))
+        write_csv(self.lives_file, LIFE_COLUMNS, map(dict.values, self._lives))
+        write_csv(self.games_file, GAME_COLUMNS, map(dict.values, self._games))
 
 
-def as_csv(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
-    """Return a table as the text of a CSV file."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+def _played(what: Game | Life) -> dict[str, Any]:
+    return {"episode_steps": what.length_steps, "episode_return": what.return_raw}
 
 
-def _row(columns: Sequence[str], *values: object) -> dict[str, str]:
-    return dict(zip(columns, map(str, values), strict=True))
+def _pair(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    return row["model_id"], row["model_steps"], row["env"]
 
 
-def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """Return the rows of a table; none if there is no file.
+def _read(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows of a table as text; none if there is no file.
 
     Raises:
       ConfigError: if it is not one that `ScoreTable` has written.
@@ -303,7 +293,3 @@ def _read(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
         f"{path} is another table: expected the columns {','.join(columns)}, got "
         f"{shown_text(','.join(head))}. Move it away."
     )
-
-
-def _pair(row: dict[str, str]) -> tuple[str, str, str]:
-    return row["model_id"], row["model_steps"], row["env"]

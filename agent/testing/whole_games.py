@@ -8,19 +8,23 @@ Next to read: agent/testing/player.py, which plays a step.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from ritornello.agent.assembly import Blueprint
 from ritornello.agent.models.base import ActorCritic
-from ritornello.agent.testing.games_played import Fingerprints, Lives, Progress
 from ritornello.agent.testing.player import Player, env_seeds, game_config, make_filmed_env
-from ritornello.agent.testing.score_table import Game
+from ritornello.agent.testing.score_table import Game, Life
+from ritornello.core.durations import duration
 from ritornello.core.errors import EnvironmentFault
 from ritornello.metrics.film import Film, FilmError
 from ritornello.wrappers.config import EnvConfig
@@ -30,11 +34,102 @@ from ritornello.wrappers.registry import (
     make_env_vector,
     steps_per_s,
 )
-from ritornello.wrappers.vector import EnvVector
+from ritornello.wrappers.vector import EnvVector, StepResult
 
 MAX_ENVS = 16
+PROGRESS_INTERVAL_S = 10.0  # between lines on how many games are over
 
-Finished = Callable[[Game], None]
+
+def nothing(*_: object) -> None:
+    """Do nothing at a step, or with a line of progress."""
+
+
+def play_games(
+    blueprint: Blueprint,
+    model: ActorCritic,
+    env: str,
+    wanted: int,
+    *,
+    number: int = 0,
+    show: Callable[[str], None] = nothing,
+    each_step: Callable[[], None] = nothing,
+) -> Iterator[Game]:
+    """Yield whole games as they end.
+
+    Args:
+      blueprint: rules of the games, seed, and whether actions are the most probable ones.
+      model: an acting model on the CPU.
+      env: id of the game.
+      wanted: how many.
+      number: of the first game, after so many others that the caller has.
+      show: is called with each line of progress.
+      each_step: is called at the start and after each step; what it raises ends the games.
+    """
+    if wanted < 1:
+        return
+    seeds = env_seeds(blueprint.flags.seed or 0, min(MAX_ENVS, wanted))
+    config = _playing_config(blueprint, env)
+    with closing(make_env_vector(config, len(seeds), seeds)) as vector:
+        yield from _play(blueprint, model, config, vector, wanted, number, show, each_step)
+
+
+def play_shown(
+    blueprint: Blueprint,
+    model: ActorCritic,
+    env: str,
+    video: Path,
+    show: Callable[[str], None],
+) -> list[Game]:
+    """Play one game in a window, or into a film where there is no display; none if that fails.
+
+    Arguments as for `play_games`; `video` is the path of the film.
+    """
+    if has_display():
+        show("showing the first game in a window")
+        config = _playing_config(blueprint, env)
+        seeds = env_seeds(blueprint.flags.seed or 0, 1, "shown")
+        with closing(make_env_vector(config, 1, seeds, render_mode="human")) as window:
+            return list(_play(blueprint, model, config, window, 1, 0, show, nothing))
+    try:
+        game = film_game(blueprint, model, env, video, show=show)
+    except FilmError as error:  # the games are what was asked for
+        show(f"the first game is not shown: {error}")
+        return []
+    show(f"no display: the first game is recorded in {video}")
+    return [game]
+
+
+def film_game(
+    blueprint: Blueprint,
+    model: ActorCritic,
+    env: str,
+    video: Path,
+    *,
+    show: Callable[[str], None] = nothing,
+    each_step: Callable[[], None] = nothing,
+) -> Game:
+    """Play one game into a film, which is whole or not made; arguments as those of `play_games`.
+
+    Raises:
+      ConfigError: if the environment draws no pictures.
+      FilmError: if the film cannot be written.
+    """
+    seeds = env_seeds(blueprint.flags.seed or 0, 1, "shown")
+    config = _playing_config(blueprint, env)
+    film = Film(video, steps_per_s(config))
+    with closing(make_filmed_env(config, seeds)) as vector:
+
+        def add_picture() -> None:
+            each_step()
+            try:
+                picture = vector.render()
+            except EnvironmentFault as fault:  # of the picture; the game itself goes on
+                raise FilmError(str(fault)) from fault
+            film.add(picture)
+
+        with film:
+            (game,) = _play(blueprint, model, config, vector, 1, 0, show, add_picture)
+    return game
 
 
 def _playing_config(blueprint: Blueprint, env: str) -> EnvConfig:
@@ -43,56 +138,17 @@ def _playing_config(blueprint: Blueprint, env: str) -> EnvConfig:
     return replace(game_config(blueprint, env), episodic_life=True)
 
 
-def _nothing() -> None:
-    """Do nothing at a step."""
-
-
-def play_games(
-    blueprint: Blueprint,
-    model: ActorCritic,
-    env: str,
-    wanted: int,
-    games: Sequence[Game],
-    finished: Finished,
-    show: Callable[[str], None],
-    each_step: Callable[[], None] = _nothing,
-) -> None:
-    """Play until there are `wanted` games.
-
-    Args:
-      blueprint: rules of the games, seed, and whether actions are the most probable ones.
-      model: an acting model on the CPU.
-      env: id of the game.
-      wanted: number of games.
-      games: those that are there already; `finished` adds to them.
-      finished: is called with each game that is over.
-      show: is called with each line of progress.
-      each_step: is called at the start and after each step; what it raises ends the games.
-    """
-    if len(games) >= wanted:
-        return
-    count = wanted - len(games)
-    seeds = env_seeds(blueprint.flags.seed or 0, min(MAX_ENVS, count))
-    config = _playing_config(blueprint, env)
-    vector = make_env_vector(config, len(seeds), seeds)
-    try:
-        _play(blueprint, model, config, vector, count, len(games), finished, show, each_step)
-    finally:
-        vector.close()
-
-
 def _play(
     blueprint: Blueprint,
     model: ActorCritic,
     config: EnvConfig,
     vector: EnvVector,
     count: int,
-    first_number: int,
-    finished: Finished,
+    number: int,
     show: Callable[[str], None],
-    each_step: Callable[[], None] = _nothing,
-) -> None:
-    """Play `count` games, the same number (give or take one) in each environment.
+    each_step: Callable[[], None],
+) -> Iterator[Game]:
+    """Yield `count` games, the same number (give or take one) of each environment.
 
     `config` is what the environments were made from.
     """
@@ -101,18 +157,17 @@ def _play(
     # wait for each other wherever something else computes too (docs/evaluation.md, "Threads").
     torch.set_num_threads(min(blueprint.flags.learner_thread_count or 1, num_envs))
     left = [count // num_envs + (i < count % num_envs) for i in range(num_envs)]
-    lives = Lives(num_envs)
-    number = first_number
     # A game that the model does not know is told as the first one; values then mean nothing.
     env, tasks = config.env_id, blueprint.env_spec.tasks
     player = Player(
         *(model, vector, [tasks.index(env) if env in tasks else 0] * num_envs),
         seed=blueprint.flags.seed or 0,
-        games_before=first_number,
+        games_before=number,
         greedy=blueprint.flags.greedy,
     )
-    fingerprints = Fingerprints(player.observation.stacks)
-    progress = Progress(count, show, advice_on_limit(config))
+    lives, fingerprints = Lives(num_envs), Fingerprints(player.observation.stacks)
+    began_s = shown_s = time.monotonic()
+    steps = 0  # of all environments
     each_step()
     while any(left):
         step = player.step()
@@ -123,11 +178,71 @@ def _play(
             index, lived = end.env_id, lives.take(end.env_id)
             if left[index]:
                 left[index] -= 1
-                fingerprint = fingerprints.of(index)
-                steps, frames = end.length_steps, end.length_frames
-                finished(Game(number, end.return_raw, steps, frames, fingerprint, lived))
+                mark = fingerprints.of(index)
+                yield Game(number, end.return_raw, end.length_steps, end.length_frames, mark, lived)
                 number += 1
-        progress.add(left)
+        steps += num_envs
+        now_s, over = time.monotonic(), count - sum(left)
+        if now_s - shown_s >= PROGRESS_INTERVAL_S and any(left):
+            shown_s, advice = now_s, "" if over else advice_on_limit(config)
+            text = f"{over}/{count} games over after {duration(now_s - began_s)}, {steps:,} steps"
+            show(f"{text}; {advice}" if advice else text)
+
+
+class Lives:
+    """Cuts the games of E environments at their lost lives."""
+
+    def __init__(self, num_envs: int) -> None:
+        """Begin with games of which nothing has been played."""
+        self._returns = np.zeros(num_envs)
+        self._steps = np.zeros(num_envs, np.int64)
+        self._lived: list[list[Life]] = [[] for _ in range(num_envs)]
+
+    def add(self, result: StepResult) -> None:
+        """Take in a step; a game ends its last life, by its rules or not."""
+        self._returns += result.reward
+        self._steps += ~result.first
+        over = set(np.flatnonzero(result.terminated).tolist())
+        for index in over.union(end.env_id for end in result.episodes):
+            self._lived[index].append(Life(float(self._returns[index]), int(self._steps[index])))
+            self._returns[index] = self._steps[index] = 0
+
+    def take(self, index: int) -> tuple[Life, ...]:
+        """Return the lives of the game that has just ended in an environment."""
+        lived, self._lived[index] = self._lived[index], []
+        return tuple(lived)
+
+
+class Fingerprints:
+    """Hashes everything that was seen and done in a game: equal ones mean the same game.
+
+    That is the first stack of frames, and of each step the action, the reward and the newest frame.
+    Not the action that a reset row ignores: it belongs to no game. Which environment played a game,
+    and after which other game, makes no difference.
+    """
+
+    def __init__(self, first_stacks: np.ndarray) -> None:
+        """Begin a game in each environment, of which [E, S, *frame_shape] was shown at first."""
+        self._hashes = [_begun(stack) for stack in first_stacks]
+
+    def add(self, actions: np.ndarray, result: StepResult) -> None:
+        """Take in a step: the actions [E, *action_shape], and what came of them."""
+        for index, is_first in enumerate(result.first.tolist()):
+            if is_first:
+                self._hashes[index] = _begun(result.stacks[index])
+                continue
+            mark = self._hashes[index]
+            mark.update(actions[index].tobytes())
+            mark.update(np.float32(result.reward[index]).tobytes())
+            mark.update(result.stacks[index, -1].tobytes())
+
+    def of(self, index: int) -> str:
+        """Return the fingerprint of the game that has just ended in an environment."""
+        return self._hashes[index].hexdigest()
+
+
+def _begun(stack: np.ndarray) -> hashlib.blake2b:
+    return hashlib.blake2b(stack.tobytes(), digest_size=8)
 
 
 def check_can_be_shown(blueprint: Blueprint, env: str) -> None:
@@ -139,71 +254,6 @@ def check_can_be_shown(blueprint: Blueprint, env: str) -> None:
     if mode == "rgb_array":
         os.environ["SDL_VIDEODRIVER"] = "dummy"  # otherwise SDL complains that there is no display
     check_rendering(game_config(blueprint, env), mode)
-
-
-def play_shown(
-    blueprint: Blueprint,
-    model: ActorCritic,
-    env: str,
-    video: Path,
-    finished: Finished,
-    show: Callable[[str], None],
-) -> None:
-    """Play one game in a window, or into a film where there is no display.
-
-    Arguments as for `play_games`; `video` is the path of the film.
-    """
-    if has_display():
-        show("showing the first game in a window")
-        config = _playing_config(blueprint, env)
-        seeds = env_seeds(blueprint.flags.seed or 0, 1, "shown")
-        window = make_env_vector(config, 1, seeds, render_mode="human")
-        try:
-            _play(blueprint, model, config, window, 1, 0, finished, show)
-        finally:
-            window.close()
-        return
-    try:
-        film_game(blueprint, model, env, video, finished, show)
-    except FilmError as error:  # the games are what was asked for
-        show(f"the first game is not shown: {error}")
-        return
-    show(f"no display: the first game is recorded in {video}")
-
-
-def film_game(
-    blueprint: Blueprint,
-    model: ActorCritic,
-    env: str,
-    video: Path,
-    finished: Finished,
-    show: Callable[[str], None],
-    each_step: Callable[[], None] = _nothing,
-) -> None:
-    """Play one game into a film, which is whole or not made; arguments as those of `play_games`.
-
-    Raises:
-      ConfigError: if the environment draws no pictures.
-      FilmError: if the film cannot be written.
-    """
-    seeds = env_seeds(blueprint.flags.seed or 0, 1, "shown")
-    config = _playing_config(blueprint, env)
-    film = Film(video, steps_per_s(config))
-    vector = make_filmed_env(config, seeds)
-
-    def add_picture() -> None:
-        each_step()
-        try:
-            picture = vector.render()
-        except EnvironmentFault as fault:  # of the picture; the game itself goes on
-            raise FilmError(str(fault)) from fault
-        film.add(picture)
-
-    try:
-        with film:
-            _play(blueprint, model, config, vector, 1, 0, finished, show, add_picture)
-    finally:
-        vector.close()
 
 
 def has_display() -> bool:

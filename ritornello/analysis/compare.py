@@ -24,11 +24,11 @@ from ritornello.analysis.comparison import (
     runs_of,
 )
 from ritornello.analysis.figure import save
-from ritornello.analysis.options import command_parser, results_folder
+from ritornello.analysis.options import command_parser
 from ritornello.analysis.profiles import profiles_figure, profiles_page, scored_of
 from ritornello.analysis.runs import find_runs, last_games, write_csv
 from ritornello.analysis.to_score import to_score_page
-from ritornello.core.atomic_file import write_text
+from ritornello.core.atomic_file import writable_folder, write_text
 from ritornello.core.command_line import reader_may_leave
 from ritornello.core.errors import ConfigError
 from ritornello.sequences.folder import STATE_FILE
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     places = _places(options)
     if options.output:
-        results_folder(options.output)
+        writable_folder(options.output)
     if options.scores:
         _compare_scores(options)
     else:

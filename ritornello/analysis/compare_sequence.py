@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 from ritornello.analysis.comparison import GameComparison, compare, game_table, games_figure, page
 from ritornello.analysis.figure import save
-from ritornello.analysis.options import csv_text
 from ritornello.analysis.runs import Run, of_sequence
 from ritornello.analysis.tested_sequence import write_scores
 from ritornello.core import markdown
-from ritornello.core.atomic_file import write_text
+from ritornello.core.atomic_file import csv_text, write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.sequences.folder import RunState, SequenceFolder

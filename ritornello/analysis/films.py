@@ -20,12 +20,11 @@ from ritornello.analysis.options import (
     agent_parser,
     at_least,
     progress,
-    results_folder,
     say_written,
     until_interrupted,
 )
 from ritornello.analysis.playing import LoadedAgent, Moment, load_player, play
-from ritornello.core.atomic_file import write_json
+from ritornello.core.atomic_file import writable_folder, write_json
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import read_text
 from ritornello.core.spec import game_name
@@ -149,7 +148,7 @@ def make_film(
         if steps <= 0:
             raise ConfigError(f"--start={options.start}: there are {len(repeated)} actions.")
     name = f"{agent.label}_{game_name(env)}_seed{seed}"
-    folder = results_folder(options.output or agent.folder / command / name)
+    folder = writable_folder(options.output or agent.folder / command / name)
     end = options.start + steps
     moments = play(agent, task=task, seed=seed, greedy=options.greedy, steps=end, actions=repeated)
     actions: list[int] = []  # from step 0 on

@@ -28,8 +28,9 @@ from torch import Tensor, nn
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.models.pixels import PIXEL_MAX
 from ritornello.analysis.figure import heat_map, save
-from ritornello.analysis.options import agent_parser, results_folder, say_written
+from ritornello.analysis.options import agent_parser, say_written
 from ritornello.analysis.playing import LoadedAgent, load_agent, play_many
+from ritornello.core.atomic_file import writable_folder
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.charts import INK, new_figure
 
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     agent = load_agent(options.load_model_url)
     places = [place for place in options.others.split(",") if place]
     others = {place: load_agent(place) for place in places}
-    folder = results_folder(options.output or agent.folder / "filters")
+    folder = writable_folder(options.output or agent.folder / "filters")
     drawn = draw_filters(agent, folder)
     obs, games = played_observations(agent, OBSERVATIONS, options.seed)
     first, second = (_answers(agent, random_model(agent, seed), obs, games) for seed in (1, 2))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ritornello.analysis.figure import heat_map, save
-from ritornello.analysis.options import command_parser, csv_text, results_folder, say_written
-from ritornello.core.atomic_file import write_text
+from ritornello.analysis.options import command_parser, say_written
+from ritornello.core.atomic_file import csv_text, writable_folder, write_text
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.charts import INK, figure_text, new_figure, tick, title
 from ritornello.metrics.run_files import read_records
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         for steps, values in measured
         for layer, of in values.items()
     ]
-    folder = results_folder(options.output or run / "analysis")
+    folder = writable_folder(options.output or run / "analysis")
     text = csv_text(("agent_steps", "layer", *QUANTITIES), rows)
     write_text(folder / "gradients.csv", text)
     count = min(MAX_COLUMNS, len(measured))

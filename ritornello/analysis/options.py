@@ -1,24 +1,19 @@
-"""What all analyses have in common: options, folder of results, progress, Ctrl-C, CSV."""
+"""What all analyses have in common: options, progress, Ctrl-C, patterns of places."""
 
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from glob import glob
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
-from ritornello.core.errors import ConfigError
-from ritornello.core.plain_data import shown_text
 from ritornello.core.stop_signals import INTERRUPTED
 
 PLACE = "run folder, checkpoint file or model folder"
@@ -103,24 +98,6 @@ def until_interrupted(kept: Sized) -> Iterator[list[int]]:
         status[0] = INTERRUPTED
 
 
-def results_folder(folder: Path) -> Path:
-    """Make the folder of the results before the work, and return it.
-
-    Raises:
-      ConfigError: if it cannot be made, or nothing can be written there.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):  # it may be there, and for reading only
-            return folder
-    except OSError as error:
-        reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror
-        raise ConfigError(
-            f"{shown_text(str(folder))} cannot hold the results: {reason}. Expected a folder, "
-            "there or not yet, to write into: give another one, e.g. --output=/tmp/analysis."
-        ) from error
-
-
 def matching(pattern: str) -> list[Path]:
     """Return the paths that a pattern means; what exists of it is taken as it is."""
     path = Path(pattern)
@@ -164,12 +141,3 @@ def at_least(least: int) -> Callable[[str], int]:
         return number
 
     return read
-
-
-def csv_text(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table as CSV; None is an empty cell."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(headings)
-    writer.writerows(rows)
-    return text.getvalue()

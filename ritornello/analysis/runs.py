@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from ritornello.agent.stored.run_folder import RunFolder, safe_name
-from ritornello.analysis.options import csv_text, matching, split_label
+from ritornello.analysis.options import matching, split_label
 from ritornello.analysis.run_facts import (
     RunFlags,
     commit_text,
@@ -33,7 +33,7 @@ from ritornello.analysis.run_facts import (
     machine_text,
     own_command,
 )
-from ritornello.core.atomic_file import write_text
+from ritornello.core.atomic_file import csv_text, write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json
 from ritornello.metrics.curve import BEST, RETURN, SCORE, Curve, curve_of

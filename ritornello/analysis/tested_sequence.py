@@ -16,9 +16,8 @@ import numpy as np
 
 from ritornello.agent.testing.score_table import SCORES, SCORES_PER_LIFE
 from ritornello.analysis.compare_scores import Table, read_table, scores_page
-from ritornello.analysis.options import csv_text
 from ritornello.core import markdown
-from ritornello.core.atomic_file import write_text
+from ritornello.core.atomic_file import write_csv, write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.sequences.folder import RunState, SequenceFolder
@@ -45,7 +44,7 @@ def write_scores(folder: SequenceFolder) -> None:
             pages.append("\n".join([heading, "", scores_page(tables), *kept, ""]))
     if pages:
         write_text(folder.path / SCORES_PAGE, "\n".join(pages))
-        write_text(folder.path / GAMES_TABLE, csv_text(GAME_COLUMNS, _games(folder)))
+        write_csv(folder.path / GAMES_TABLE, GAME_COLUMNS, _games(folder))
 
 
 def kept(before: Sequence[Table], after: Sequence[Table], games: Sequence[str]) -> float | None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO
 
+from ritornello.core.errors import ConfigError
 from ritornello.core.files import disk
+from ritornello.core.plain_data import shown_text
 
 TEMPORARY_SUFFIX = ".tmp"
+PROBE_BYTES = 65_536  # the report of some hundred games
 
 
 @contextmanager
@@ -52,6 +58,42 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Write a mapping as indented JSON, atomically (see `atomic_path`)."""
     write_text(path, as_json(data))
+
+
+def csv_text(headings: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return a table as CSV; None is an empty cell."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(headings)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def write_csv(path: Path, headings: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
+    """Write a table as CSV, atomically (see `atomic_path`)."""
+    write_text(path, csv_text(headings, rows))
+
+
+def writable_folder(folder: Path) -> Path:
+    """Make a folder that results are to be written to, before the work, and return it.
+
+    Raises:
+      ConfigError: if it cannot be made, or there is no room or no right to write into it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(PROBE_BYTES))
+            probe.flush()
+            os.fsync(probe.fileno())  # some file systems say only now that they are full
+    except OSError as error:
+        reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror
+        raise ConfigError(
+            f"results cannot be written to {shown_text(str(folder))} ({reason}), so nothing is "
+            "begun: make room there and let it be written to, or give another folder (--output, "
+            "or in test mode --results_dir)."
+        ) from error
+    return folder
 
 
 def as_json(data: Mapping[str, Any]) -> str:

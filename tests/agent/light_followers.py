@@ -9,7 +9,7 @@ from ritornello.core.process_death import ignore_interrupts
 from ritornello.transport.lifeline import Phase
 
 
-def light_follower(config, end, board, lifeline):
+def light_follower(blueprint, folder, end, board, lifeline):
     """Do what the file `trouble` in the run folder says at the next order; else answer."""
     ignore_interrupts()
     lifeline.hold()
@@ -20,7 +20,7 @@ def light_follower(config, end, board, lifeline):
                 continue
             order = end.recv()
             lifeline.pulse.beat(Phase.PLAYING)
-            file = config.folder / "trouble"
+            file = folder / "trouble"
             trouble = file.read_text() if file.exists() else ""
             if trouble == "dies":
                 end.send(row(order))  # half an evaluation

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ritornello.agent.testing.games_played import Fingerprints
+from ritornello.agent.testing.whole_games import Fingerprints
 from ritornello.wrappers.vector import StepResult
 
 

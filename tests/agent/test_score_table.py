@@ -6,8 +6,8 @@ from ritornello.agent.testing.score_table import (
     SCORES_PER_LIFE,
     Game,
     Life,
-    ScoreTable,
     mean_human_normalised,
+    score_table,
     summarise,
 )
 from ritornello.core.errors import ConfigError
@@ -31,35 +31,35 @@ def games(count):
 
 
 def test_an_interrupted_table_goes_on_where_it_was(tmp_path):
-    with ScoreTable(tmp_path, 2, "sampled") as table:
+    with score_table(tmp_path, 2, "sampled") as table:
         table.add("a", 10, A, games(2))
         whole = (tmp_path / SCORES).read_text()
         table.add("a", 10, B, games(2))
         with pytest.raises(ConfigError, match="one such test at a time"):
-            ScoreTable(tmp_path, 2, "sampled").__enter__()
+            score_table(tmp_path, 2, "sampled").__enter__()
     expected = [(tmp_path / name).read_bytes() for name in (SCORES, SCORES_PER_LIFE)]
-    with ScoreTable(tmp_path, 2, "sampled") as again:
+    with score_table(tmp_path, 2, "sampled") as again:
         assert again.has("a", 10, A)
         assert again.has("a", 10, B)
         assert not again.has("a", 11, A), "other weights under the same name"
     (tmp_path / SCORES).write_text(whole)  # killed between the two files
-    with ScoreTable(tmp_path, 2, "sampled") as again:
+    with score_table(tmp_path, 2, "sampled") as again:
         assert not again.has("a", 10, B)
         again.add("a", 10, B, games(2))
     assert [(tmp_path / name).read_bytes() for name in (SCORES, SCORES_PER_LIFE)] == expected
 
 
 def test_another_kind_of_test_is_refused_before_anything_is_lost(tmp_path):
-    with ScoreTable(tmp_path, 3, "sampled") as table:
+    with score_table(tmp_path, 3, "sampled") as table:
         table.add("a", 10, A, games(3))
     before = (tmp_path / SCORES).read_text()
     for episodes, policy, told in (
         (3, "greedy", "3 games with sampled .* 3 with greedy.*--greedy=False"),
         (5, "sampled", "5 with sampled.*--test_episode_count=3"),
     ):
-        with pytest.raises(ConfigError, match=told), ScoreTable(tmp_path, episodes, policy):
+        with pytest.raises(ConfigError, match=told), score_table(tmp_path, episodes, policy):
             pass
-    with ScoreTable(tmp_path, 2, "sampled") as table:
+    with score_table(tmp_path, 2, "sampled") as table:
         assert table.has("a", 10, A), "more games than asked for are fine"
     assert (tmp_path / SCORES).read_text() == before
 
@@ -75,7 +75,7 @@ def test_another_kind_of_test_is_refused_before_anything_is_lost(tmp_path):
 def test_a_table_that_is_not_ours_is_refused_and_stays(tmp_path, content, told):
     content = content.replace(b"{head}", ",".join(GAME_COLUMNS).encode())
     (tmp_path / SCORES).write_bytes(content)
-    with pytest.raises(ConfigError, match=told), ScoreTable(tmp_path, 2, "sampled"):
+    with pytest.raises(ConfigError, match=told), score_table(tmp_path, 2, "sampled"):
         pass
     assert (tmp_path / SCORES).read_bytes() == content
 

@@ -55,7 +55,7 @@ def test_the_place_is_tried_before_the_work_and_ctrl_c_is_one_line(
     for output in (file, file / "below"):
         assert analysis([*words, f"--output={output}"]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert f"{output} cannot hold the results" in line
+        assert f"cannot be written to {output} " in line
     assert analysis([*words, f"--output={tmp_path / 'out'}"]) == 130
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith("python -m ritornello.analysis: interrupted: ")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.agent.testing.score_table import Game, Life, ScoreTable
+from ritornello.agent.testing.score_table import Game, Life, score_table
 from ritornello.analysis.compare_scores import Checkpoint, Table
 from ritornello.analysis.tested_sequence import (
     GAMES_TABLE,
@@ -49,7 +49,7 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> SequenceFolder:
         made = RunFolder.create(folder.path / run.name, run.flags["env"])
         is_new = run.group == "new"
         last = {DEMON: 1000.0, CARNIVAL: 400.0} if not is_new else {DEMON: 500.0, CARNIVAL: 40.0}
-        with ScoreTable(made.path, 1, "sampled") as table:
+        with score_table(made.path, 1, "sampled") as table:
             for env, points in {**last, PONG: -20.0 + 40 * is_new}.items():
                 table.add("update_000000009", 200, env, [game(7.0)])  # one update earlier
                 table.add("step_000000000200", 200, env, [game(points * run.seed)])
