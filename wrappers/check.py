@@ -9,8 +9,8 @@ is, 2 there is nothing to look at: the id is unknown, or the command cannot be u
 was interrupted. Each line is printed when it is found, so the last one says how far an environment
 came that hangs, or takes the program with it.
 
-Games are played as in training (wrappers/plain_env.py), with random actions from a seed of their
-own, so that two looks at the same environment say the same.
+Games are played by the vectors of a training, with random actions from a seed of their own, so that
+two looks at the same environment say the same.
 """
 
 from __future__ import annotations
@@ -18,48 +18,51 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import os
+import shlex
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, redirect_stdout, suppress
-from itertools import islice
+from contextlib import closing, contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box
 
 from ritornello.core.command_line import tell
 from ritornello.core.errors import PlatformError
 from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown
+from ritornello.core.project import main_command
+from ritornello.core.spec import CHOICE, EnvSpec
 from ritornello.wrappers import start_line
 from ritornello.wrappers.action_masks import nearest_allowed
-from ritornello.wrappers.batch_env import batch_backend, make_batch, tried
+from ritornello.wrappers.batch_env import batch_backend
 from ritornello.wrappers.config import BackendChoice, EnvConfig
 from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.env_kwargs import kwargs_text
-from ritornello.wrappers.findings import Findings, Stop
+from ritornello.wrappers.gym_vector import GymVector
 from ritornello.wrappers.images import is_image_space
-from ritornello.wrappers.plain_env import PlainEnv, reset_result, step_result
+from ritornello.wrappers.plain_env import PlainEnv
 from ritornello.wrappers.registry import (
     advice_on_limit,
     check_rendering,
     make_as_it_is,
+    make_env_spec,
     make_env_vector,
     max_game_steps,
+    parts_left_out,
 )
 from ritornello.wrappers.spaces import leaves, values
 from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
-from ritornello.wrappers.user_code import told_if_slow
-from ritornello.wrappers.world_views import left_out_of
+from ritornello.wrappers.user_code import RAISED, describe, told_if_slow
+from ritornello.wrappers.vector import EnvVector
 
 SEED = 7
-STEPS = 2_000  # of random play; most environments do that within a second
-PLAY_S = 30.0  # for a slow environment, which plays as many of these as it can
-TWIN_STEPS = 200  # of the games that must be the same, where STEPS were played
-ATARI_STEPS = 100
+STEPS = 1_000  # of two environments, which mostly takes a second
+PLAY_S = 30.0  # for slow environments, which play as many of these as they can in it
+TWIN_STEPS = 100  # of the games that must be the same
 ENOUGH_GAMES = 4  # of one length say that it is a limit
 LARGE_REWARD = 1e4
 LARGE_NUMBER = 100.0  # networks learn from numbers of about 1; tens still work
@@ -71,126 +74,152 @@ RNG_ADVICE = (
 )
 
 
-def check(
-    env_id: str,
-    kwargs: str = "",
-    show: Callable[[str], None] = lambda line: None,
-    backend: BackendChoice = "auto",
-) -> Findings:
+class Stop(Exception):
+    """Something is so wrong that nothing else can be looked at."""
+
+
+@dataclass
+class Findings:
+    """What was found, a line each, in the order in which it was looked for."""
+
+    tell: Callable[[str], None] = lambda line: None  # is called with each line when it is found
+    lines: list[str] = field(default_factory=list)
+
+    def ok(self, what: str, text: str) -> None:
+        """Say that something is as it should be."""
+        self._say("ok", what, text)
+
+    def note(self, what: str, text: str) -> None:
+        """Say what works, but should be looked at."""
+        self._say("note", what, text)
+
+    def wrong(self, what: str, text: str) -> None:
+        """Say what has to be mended."""
+        self._say("wrong", what, text)
+
+    def _say(self, level: str, what: str, text: str) -> None:
+        line = f"{level:5}  {what}: {text}"
+        if line not in self.lines:  # once is enough
+            self.lines.append(line)
+            self.tell(line)
+
+    def count(self, level: str) -> int:
+        """Return the number of lines of a level."""
+        return sum(line.startswith(level) for line in self.lines)
+
+    @contextmanager
+    def stopping(self, what: str) -> Iterator[None]:
+        """Stop at whatever the body raises, which is told as an error of the environment."""
+        try:
+            yield
+        except RAISED as error:
+            is_told = isinstance(error, PlatformError)
+            self.wrong(what, str(error).rstrip(".") if is_told else describe(error))
+            raise Stop from error
+
+    def verdict(self, config: EnvConfig) -> str:
+        """Return the last lines: what to count, or how to train on it."""
+        wrongs, notes = self.count("wrong"), self.count("note")
+        if wrongs:
+            return f"{config.env_id}: {wrongs} wrong, {notes} to look at"
+        looks = f"; {notes} to look at" if notes else ""
+        made_with = f" --env_kwargs={shlex.quote(config.kwargs)}" if config.kwargs else ""
+        made_with += f" --env_backend={config.backend}" if config.backend != "auto" else ""
+        return (
+            f"{config.env_id}: nothing is wrong{looks}. Train on it:\n"
+            f"  {main_command()} --env={config.env_id}{made_with}"
+        )
+
+
+def check(config: EnvConfig, show: Callable[[str], None] = lambda line: None) -> Findings:
     """Look over one environment.
 
     Args:
-      env_id: an id of Gymnasium, or `module:Id`.
-      kwargs: that it is made with (wrappers/env_kwargs.py).
+      config: its id, arguments and backend.
       show: function that is called with each line when it is found.
-      backend: as --env_backend says.
 
     Raises:
       ConfigError: if there is no such environment.
     """
-    check_env_id(env_id)
-    findings, config = Findings(show), EnvConfig(env_id, kwargs=kwargs, backend=backend)
-    with suppress(Stop), told_if_slow(env_id):
-        if is_atari(env_id):
-            _check_atari(config, findings)
-        elif batch_backend(config):
-            _check_batch(config, findings)
-        else:
-            _check_plain(config, findings)
+    check_env_id(config.env_id)
+    findings = Findings(show)
+    if not is_atari(config.env_id):
+        config = replace(config, frames_stacked=1)
+    with suppress(Stop):
+        with findings.stopping("making it"):
+            spec, made = make_env_spec(config), start_line.describe(config)
+        (findings.note if "not seen" in made else findings.ok)("making it", made)
+        _check_spaces(config, spec, findings)
+        with told_if_slow(config.env_id), findings.stopping("playing"):
+            ends = _check_play(config, spec, findings)
+        _check_limit(config, ends, findings)
+        if _is_plain(config):
+            _check_pictures(config, findings)
     return findings
 
 
-def _check_atari(config: EnvConfig, findings: Findings) -> None:
-    """Look over an Atari game, whose rules are those of wrappers/atari.py; play some steps."""
-    with findings.stopping("making it"):
-        rules = start_line.describe(config)
-        games = make_env_vector(config, 1, [SEED])
-        try:
-            games.reset()
-            for _ in range(ATARI_STEPS):
-                games.step(np.zeros(1, np.int64))
-        finally:
-            games.close()
-    findings.ok("rules", rules)
+def _is_plain(config: EnvConfig) -> bool:
+    """Whether its environments are single ones of Gymnasium, which are taken as they are."""
+    return not is_atari(config.env_id) and not batch_backend(config)
 
 
-def _check_batch(config: EnvConfig, findings: Findings) -> None:
-    """Look over a vector whose environments are stepped by one call."""
-    with findings.stopping("making it"):
-        spec, said = tried(config)
-        (findings.note if "not seen" in said else findings.ok)("making it", said)
-        findings.ok(SEEN, start_line.shown_parts(spec))
-        findings.ok(ACTED, spec.actions.describe())
-    with findings.stopping("step"):
-        marks, ends = _batch_marks(config, STEPS // 2)
-        findings.ok("step", f"{2 * len(marks):,} steps of random actions; {ends} games ended")
-        if _batch_marks(config, len(marks))[0] == marks:
-            findings.ok("seed", "the same seeds and actions give the same games")
-        else:
-            findings.wrong("seed", f"games with the same seeds and actions differ: {RNG_ADVICE}")
-    _check_limit(config, ends, findings)
-
-
-def _batch_marks(config: EnvConfig, steps: int) -> tuple[list[int], int]:
-    """Play in a new vector; return a hash of what each step shows, and how many games ended."""
-    with closing(make_batch(config, [SEED, SEED + 1])) as vector:
-        marks, ends, end_s = [hash(vector.reset().tobytes())], 0, time.monotonic() + PLAY_S
-        vector.action_space.seed(SEED)
-        while len(marks) < steps and time.monotonic() < end_s:
-            wanted = [vector.action_space.sample() for _ in range(2)]
-            result = vector.step(vector.allowed(np.array(wanted, vector.spec.actions.dtype)))
-            shown = (result.stacks, result.reward, result.terminated, result.first)
-            marks.append(hash(b"".join(each.tobytes() for each in shown)))
-            ends += len(result.episodes)
-    return marks, ends
-
-
-def _check_plain(config: EnvConfig, findings: Findings) -> None:
-    """Look over an environment that is not Atari's."""
-
-    def make() -> gymnasium.Env:
-        with findings.stopping("making it"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Gymnasium's own advice; what matters is told below
-            return make_as_it_is(config.env_id, config.kwargs)
-
-    def plain(env: gymnasium.Env) -> PlainEnv:
-        with findings.stopping("spaces"):
-            return PlainEnv(env, config.env_id)
-
-    own = make()
-    findings.ok("making it", type(own.unwrapped).__name__)
-    with findings.closing(own):
-        env = plain(own)
-        _check_spaces(env, findings)
-        play = _Play(env, findings)
-        played, ends = _check_steps(play, findings)
-        other = make()
-        with findings.closing(other):
-            steps = max(1, TWIN_STEPS * played // STEPS)
-            _check_seeds(play, _Play(plain(other), findings), steps, findings)
-        _check_limit(config, ends, findings)
-    _check_pictures(own, config, findings)
-
-
-def _check_spaces(env: PlainEnv, findings: Findings) -> None:
+def _check_spaces(config: EnvConfig, spec: EnvSpec, findings: Findings) -> None:
     """Say what is shown and done; an unsupported space has been told before."""
-    findings.ok(SEEN, start_line.shown_parts(env.env_spec))
-    for name in left_out_of(env.env):
+    findings.ok(SEEN, start_line.shown_parts(spec))
+    for name in parts_left_out(config):
         findings.note(
             SEEN,
             f"its {name} is left out: where the task is said there, the agent does not know it, "
             "unless a wrapper of yours makes numbers of it",
         )
-    for _, box in leaves(env.env.observation_space):
-        if is_image_space(box) and box.dtype != np.uint8:
-            findings.note(
-                SEEN,
-                f"its images are {box.dtype}, which takes four times the memory of uint8 in replay",
+    if spec.shows_images and spec.frame_dtype == "float32":
+        findings.note(SEEN, "its images are floats, four times the memory of uint8 in replay")
+    findings.ok(ACTED, spec.actions.describe())
+
+
+class _Watched(gymnasium.Wrapper):
+    """Looks at what an environment shows itself, before it is made into stored frames."""
+
+    def __init__(self, env: gymnasium.Env, findings: Findings) -> None:
+        """Begin with nothing seen."""
+        super().__init__(env)
+        self._findings = findings
+        self._is_inside = True
+        for _, box in leaves(env.action_space):
+            if isinstance(box, Box):
+                _check_reach(box, findings)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        """Begin a game."""
+        result = self.env.reset(seed=seed, options=options)
+        self._look("reset", result[0])
+        return result
+
+    def step(self, action: Any) -> Any:
+        """Do one action."""
+        result = self.env.step(action)
+        self._look("step", result[0])
+        return result
+
+    def _look(self, where: str, observation: Any) -> None:
+        space = self.observation_space
+        if self._is_inside and observation not in space:
+            self._is_inside = False
+            self._findings.note(
+                where,
+                f"returns {shown(observation)}, which is not in {SEEN} {space}: widen the space, "
+                "or mend the number or its dtype",
             )
-    findings.ok(ACTED, env.env_spec.actions.describe())
-    for _, box in leaves(env.env.action_space):
-        if isinstance(box, Box):
-            _check_reach(box, findings)
+        for (_, leaf), value in zip(leaves(space), values(space, observation), strict=True):
+            is_large = isinstance(leaf, Box) and not is_image_space(leaf)
+            if is_large and np.abs(value).max(initial=0.0) > LARGE_NUMBER:
+                self._findings.note(
+                    "observation",
+                    f"has numbers beyond {LARGE_NUMBER:g}, of which float32 keeps seven digits, "
+                    "and networks learn best from numbers of about 1: divide what is larger, show "
+                    "a clock as what has passed since the start of the game, or give "
+                    "--normalise_vectors=True",
+                )
 
 
 def _check_reach(box: Box, findings: Findings) -> None:
@@ -208,104 +237,100 @@ def _check_reach(box: Box, findings: Findings) -> None:
         )
 
 
-class _Play:
-    """Plays random actions in one environment, and judges as training does what comes back."""
+def _vector(config: EnvConfig, spec: EnvSpec, seeds: list[int], findings: Findings) -> EnvVector:
+    """Return environments as a training has them, whose observations are looked at."""
+    if not _is_plain(config):
+        return make_env_vector(config, len(seeds), seeds)
 
-    def __init__(self, env: PlainEnv, findings: Findings) -> None:
-        """Begin with nothing seen."""
-        self._env, self._findings = env, findings
-        self._is_inside = True
-        self.largest = 0.0  # of the numbers that were seen
-        self.allowed: list[float] = []  # the share of what was allowed, at each step with a mask
+    def make_env() -> gymnasium.Env:
+        own = make_as_it_is(config.env_id, config.kwargs)
+        return PlainEnv(_Watched(own, findings), config.env_id)
 
-    def reset(self, seed: int) -> np.ndarray:
-        """Begin a game; return its first frame."""
-        with self._findings.stopping("reset"):
-            observation, info = reset_result(self._env.env.reset(seed=seed, options=None))
-            self._env.masks.of_reset(info)
-            return self._frame("reset", observation)
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool]:
-        """Do one action; return (frame, reward, terminated, truncated)."""
-        plain, mask = self._env, self._env.masks.now
-        if mask is not None:
-            self.allowed.append(float(mask.mean()))
-            action = nearest_allowed(action, mask, plain.env_spec.actions)
-            action = action.item() if plain.actions.is_single_choice else action
-        with self._findings.stopping("step", f" for action {shown(action)}"):
-            result: Any = plain.env.step(plain.actions.decode(action))
-            observation, reward, terminated, truncated, info = step_result(result)
-            plain.masks.of_step(info, terminated or truncated)
-            return self._frame("step", observation), reward, terminated, truncated
-
-    def actions(self) -> Iterator[Any]:
-        """Yield random actions, the same ones each time; at first each of one choice."""
-        space = self._env.action_space
-        if isinstance(space, Discrete):
-            yield from range(int(space.n))
-        space.seed(SEED)
-        while True:
-            yield space.sample()
-
-    def marks(self, seed: int, steps: int) -> list[int]:
-        """Return a hash of what each step of a game shows, which a twin must have too."""
-        marks = [hash(self.reset(seed).tobytes())]
-        for action in islice(self.actions(), steps):
-            frame, *rest = self.step(action)
-            marks.append(hash((frame.tobytes(), *rest)))
-            if rest[1] or rest[2]:
-                marks.append(hash(self.reset(seed + 1).tobytes()))
-        return marks
-
-    def _frame(self, where: str, observation: Any) -> np.ndarray:
-        frame, space = self._env.shown(observation), self._env.env.observation_space
-        if self._is_inside and observation not in space:
-            self._is_inside = False
-            self._findings.note(
-                where,
-                f"returns {shown(observation)}, which is not in {SEEN} {space}: widen the space, "
-                "or mend the number or its dtype",
-            )
-        for (_, leaf), value in zip(leaves(space), values(space, observation), strict=True):
-            if isinstance(leaf, Box) and not is_image_space(leaf):
-                self.largest = max(self.largest, np.abs(value).max(initial=0.0))
-        return frame
+    return GymVector(spec, make_env, seeds)
 
 
-def _check_steps(play: _Play, findings: Findings) -> tuple[int, int]:
-    """Play STEPS or fewer; return how many, and the number of games that came to their end."""
-    play.reset(SEED)
-    findings.ok("reset", "returns (observation, info), the observation as its space says")
-    ends: list[tuple[int, bool]] = []  # the length of a game, and whether it was terminated
-    played = length = 0
-    end_s = time.monotonic() + PLAY_S
-    for action in islice(play.actions(), STEPS):
-        if played and time.monotonic() > end_s:
-            break
-        _, reward, terminated, truncated = play.step(action)
-        played, length = played + 1, length + 1
-        if abs(reward) > LARGE_REWARD:
+def _drawn(vector: EnvVector, rng: np.random.Generator) -> np.ndarray:
+    """Return random actions `[E, *action_shape]`, each moved on to one that is allowed now."""
+    spec, count = vector.spec.actions, vector.num_envs
+    columns = [
+        rng.integers(part.count, size=(count, 1))
+        if part.kind == CHOICE
+        else rng.standard_normal((count, part.count))
+        for part in spec.parts
+    ]
+    actions = np.concatenate(columns, axis=1).astype(spec.dtype).reshape(count, *spec.shape)
+    if vector.action_mask is None:
+        return actions
+    rows = zip(actions, vector.action_mask, strict=True)
+    return np.stack([nearest_allowed(action, mask, spec) for action, mask in rows])
+
+
+@dataclass
+class _Played:
+    """What random actions brought about."""
+
+    marks: list[int]  # a hash of what each step showed, which those of a twin must have too
+    ends: list[tuple[int, bool]] = field(default_factory=list)  # (steps of a game, terminated)
+    allowed: list[float] = field(default_factory=list)  # share of the choices at each step
+
+
+def _play(vector: EnvVector, steps: int, findings: Findings) -> _Played:
+    """Start games and play so many steps, or fewer if they are slow."""
+    played = _Played([hash(vector.reset().tobytes())])
+    rng, end_s = np.random.default_rng(SEED), time.monotonic() + PLAY_S
+    while len(played.marks) <= steps and time.monotonic() < end_s:
+        if vector.action_mask is not None:
+            played.allowed.append(float(vector.action_mask.mean()))
+        result = vector.step(_drawn(vector, rng))
+        seen = (result.stacks, result.reward, result.terminated, result.first)
+        played.marks.append(hash(b"".join(each.tobytes() for each in seen)))
+        for end in result.episodes:
+            played.ends.append((end.length_steps, bool(result.terminated[end.env_id])))
+        if np.abs(result.reward).max() > LARGE_REWARD:
             findings.note(
                 "step",
                 f"rewards beyond {LARGE_REWARD:g} were seen: give "
                 "--reward_clipping_method=abs_one_sign, or divide them",
             )
-        if terminated or truncated:
-            ends.append((length, terminated and not truncated))
-            length = 0
-            play.reset(SEED + len(ends))
+    return played
+
+
+def _check_play(config: EnvConfig, spec: EnvSpec, findings: Findings) -> int:
+    """Play games; return how many came to their end. Those of equal seeds must be the same."""
+    seeds = [SEED, SEED + 1]
+    with closing(_vector(config, spec, seeds, findings)) as vector:
+        first = _play(vector, STEPS, findings)
+        _tell_steps(first, findings)
+        again = _play(vector, TWIN_STEPS, findings)
+    with closing(_vector(config, spec, seeds, findings)) as vector:
+        anew = _play(vector, TWIN_STEPS, findings)
+    for where, twin in (("", again), (" in another environment made anew", anew)):
+        step = _first_difference(first, twin)
+        if step is not None:
+            text = f"two games with the same seed and actions differ from step {step} on{where}"
+            findings.wrong("seed", f"{text}: {RNG_ADVICE}")
+            return len(first.ends)
+    findings.ok("seed", "the same seed and actions give the same game")
+    with closing(_vector(config, spec, [SEED + 2, SEED + 3], findings)) as vector:
+        if _first_difference(first, _play(vector, TWIN_STEPS, findings)) is None:
+            text = "other seeds give the same game too: fine if nothing in it is random, otherwise"
+            findings.note("seed", f"{text} {RNG_ADVICE}")
+    return len(first.ends)
+
+
+def _first_difference(one: _Played, other: _Played) -> int | None:
+    """Return the number of the first step that differs, None if none does that both have."""
+    pairs = enumerate(zip(one.marks, other.marks, strict=False))
+    return next((number for number, marks in pairs if len({*marks}) > 1), None)
+
+
+def _tell_steps(played: _Played, findings: Findings) -> None:
+    ends = played.ends
     ended = f"{len(ends)} games came to their end" if ends else "no game ended"
-    findings.ok("step", f"{played:,} steps of random actions; {ended}")
-    if play.allowed:
-        share = np.mean(play.allowed)
+    findings.ok("step", f"{2 * len(played.marks) - 2:,} steps of random actions; {ended}")
+    if played.allowed:
+        share = np.mean(played.allowed)
         findings.ok("action_mask", f"says what is allowed, {share:.0%} of it in the mean")
-    if play.largest > LARGE_NUMBER:
-        findings.note(
-            "observation",
-            f"has numbers up to {play.largest:g}, of which float32 keeps seven digits, and "
-            "networks learn best from numbers of about 1: divide what is larger, show a clock as "
-            "what has passed since the start of the game, or give --normalise_vectors=True",
-        )
     if len(ends) >= ENOUGH_GAMES and set(ends) == {(ends[0][0], True)} and ends[0][0] > 1:
         findings.note(
             "truncated",
@@ -314,55 +339,25 @@ def _check_steps(play: _Play, findings: Findings) -> tuple[int, int]:
             "truncated=True and terminated=False there: the value of the last state is learned "
             "otherwise",
         )
-    return played, len(ends)
-
-
-def _check_seeds(play: _Play, other: _Play, steps: int, findings: Findings) -> None:
-    """Compare games of equal seeds: in one environment, and in another one made anew."""
-    first = play.marks(SEED, steps)
-    for where, again in (("", play), (" in another environment made anew", other)):
-        marks = again.marks(SEED, steps)
-        if marks != first:
-            step = next(
-                n for n, pair in enumerate(zip(first, marks, strict=False)) if len({*pair}) > 1
-            )
-            findings.wrong(
-                "seed",
-                f"two games with the same seed and actions differ from step {step} on{where}: "
-                f"{RNG_ADVICE}",
-            )
-            return
-    findings.ok("seed", "the same seed and actions give the same game")
-    if all(play.marks(SEED + n, steps) == first for n in (1, 2, 3)):
-        findings.note(
-            "seed",
-            "other seeds give the same game too: fine if nothing in it is random, otherwise "
-            f"{RNG_ADVICE}",
-        )
 
 
 def _check_limit(config: EnvConfig, ends: int, findings: Findings) -> None:
     limit = max_game_steps(config)
     if limit is not None:
-        findings.ok("time limit", f"Gymnasium truncates its games after {limit} steps")
+        findings.ok("time limit", f"games are truncated after {limit} steps")
     elif not ends:
-        findings.note(
-            "time limit", f"no game came to its end in these steps: {advice_on_limit(config)}"
-        )
+        said = f"no game came to its end in these steps: {advice_on_limit(config)}"
+        findings.note("time limit", said)
 
 
-def _check_pictures(env: gymnasium.Env, config: EnvConfig, findings: Findings) -> None:
-    modes = (getattr(env.unwrapped, "metadata", None) or {}).get("render_modes", [])
-    if "rgb_array" not in modes:
-        findings.note(
-            "rendering",
-            "rgb_array is not in metadata['render_modes']: its games cannot be recorded as films "
-            "(--render=True and python -m ritornello.analysis). Training does not need it",
-        )
-        return
-    with findings.stopping("rendering"):
+def _check_pictures(config: EnvConfig, findings: Findings) -> None:
+    try:
         check_rendering(config, "rgb_array")
-    findings.ok("rendering", "draws pictures")
+    except PlatformError as error:
+        text = "its games cannot be recorded as films, which training does not need"
+        findings.note("rendering", f"{text}: {error}")
+    else:
+        findings.ok("rendering", "draws pictures")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -387,15 +382,16 @@ def main(argv: Sequence[str]) -> int:
     try:
         kwargs = kwargs_text(options.env_kwargs)
         trust_kwargs(kwargs)
-        findings = check(options.env, kwargs, show, options.env_backend)
+        config = EnvConfig(options.env, kwargs=kwargs, backend=options.env_backend)
+        findings = check(config, show)
     except PlatformError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    show(findings.verdict(options.env, kwargs, options.env_backend))
-    return 1 if findings.wrongs else 0
+    show(findings.verdict(config))
+    return 1 if findings.count("wrong") else 0
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ def test_what_is_left_out_is_said_at_the_start_and_by_the_checker():
     try:
         assert ", without its mission, Atari" in describe(EnvConfig("Mine-v0"))
         said = "note   observation_space: its mission is left out"
-        assert any(line.startswith(said) for line in check("Mine-v0").lines)
+        assert any(line.startswith(said) for line in check(EnvConfig("Mine-v0")).lines)
     finally:
         del gymnasium.registry["Mine-v0"]
 
