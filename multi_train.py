@@ -53,8 +53,15 @@ from typing import NoReturn
 from rich.markdown import Markdown
 from rich.markup import escape
 
-from ritornello.analysis.compare_sequence import CSV_TABLE, FIGURE, TABLE, summary, write_report
-from ritornello.analysis.tested_sequence import GAMES_TABLE, SCORES_PAGE
+from ritornello.analysis.compare_sequence import (
+    CSV_TABLE,
+    FIGURE,
+    GAMES_TABLE,
+    SCORES_PAGE,
+    TABLE,
+    summary,
+    write_report,
+)
 from ritornello.command import command_line
 from ritornello.core.command_line import add_switch, printable, with_home
 from ritornello.core.errors import ConfigError, PlatformError

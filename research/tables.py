@@ -37,9 +37,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ritornello.analysis.area import difference
 from ritornello.analysis.runs import Run, find_runs
-from ritornello.analysis.statistics import Estimate
+from ritornello.analysis.statistics import Estimate, difference
 from ritornello.core import markdown
 
 HERE = Path(__file__).resolve().parent

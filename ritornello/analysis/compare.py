@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from ritornello.analysis.area import areas_by_game, areas_page
-from ritornello.analysis.compare_scores import draw_scores, read_tables, scores_page
+from ritornello.analysis.compare_scores import read_tables, scores_figure, scores_page
 from ritornello.analysis.comparison import (
-    GameComparison,
+    about_scores,
     compare,
     games_figure,
     notes_of,
@@ -24,14 +24,17 @@ from ritornello.analysis.comparison import (
     runs_of,
 )
 from ritornello.analysis.figure import save
-from ritornello.analysis.options import command_parser
+from ritornello.analysis.options import command_parser, say_written
 from ritornello.analysis.profiles import profiles_figure, profiles_page, scored_of
-from ritornello.analysis.runs import find_runs, last_games, write_csv
+from ritornello.analysis.runs import find_runs, write_csv
 from ritornello.analysis.to_score import to_score_page
 from ritornello.core.atomic_file import writable_folder, write_text
 from ritornello.core.command_line import reader_may_leave
 from ritornello.core.errors import ConfigError
 from ritornello.sequences.folder import STATE_FILE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 EXAMPLES = """  python -m ritornello.analysis compare --sequence_folder=results/elite_<time>
   python -m ritornello.analysis compare --runs='results/Pong*' --by=batch_size,lr --at_steps=1000000
@@ -45,8 +48,17 @@ run of it ended. "Equal time" is when the fastest run reached those steps. Compa
 runs that had the same machine, to themselves (column "undisturbed").
 
 --area_to varies less from seed to seed than the return at N. Runs that never get to --to_score
-count as what they are (Kaplan and Meier). --profiles is of areas with --area_to.
+count as what they are (Kaplan and Meier).
 """
+
+
+class Answer(NamedTuple):
+    """A page, and the figure that belongs to it, if any; their names are without suffix."""
+
+    name: str
+    text: str
+    figure_name: str = ""
+    draw: Callable[[], Figure | None] = lambda: None
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -55,56 +67,43 @@ def main(arguments: Sequence[str]) -> int:
     places = _places(options)
     if options.output:
         writable_folder(options.output)
-    if options.scores:
-        _compare_scores(options)
-    else:
-        _compare_runs(options, places)
+    answer = _of_tests(options) if options.scores else _of_trainings(options, places)
+    with reader_may_leave():
+        sys.stdout.write(answer.text)
+    if options.output:
+        write_text(options.output / f"{answer.name}.md", answer.text)
+        figure = answer.draw()
+        if figure is not None:
+            save(figure, options.output / f"{answer.figure_name}.png")
+        with reader_may_leave():
+            say_written(options.output, f"{answer.name}.md")
     return 0
 
 
-def _compare_runs(options: argparse.Namespace, places: Sequence[str]) -> None:
+def _of_trainings(options: argparse.Namespace, places: Sequence[str]) -> Answer:
     """Compare trainings by what the options ask for."""
     runs, notes = find_runs(places, options.by)
     if options.to_score:
-        score, human = options.to_score
-        _say(options, "to_score.md", to_score_page(runs, score, human, notes))
-    elif options.area_to:
-        games = areas_by_game(runs, options.area_to)
-        if options.profiles:
-            what = f"mean return over 0 to {options.area_to:,.0f} agent steps"
-            _show_profiles(options, games, what, notes)
-        else:
-            _say(options, "areas.md", areas_page(games, notes, options.against))
-    else:
-        games = compare(runs, options.at_steps)
-        if options.profiles:
-            steps = ", ".join(f"{game.at_steps:,.0f} ({game.env})" for game in games)
-            what = f"mean return of the last {last_games(runs)} at equal agent steps: {steps}"
-            _show_profiles(options, games, what, notes)
-            return
-        _say(options, "table.md", page(games, notes))
-        if options.output:
-            for thin in runs_of(games):
-                write_csv(thin, options.output)
-            save(games_figure(games), options.output / "curves.png")
+        score, is_human = options.to_score
+        return Answer("to_score", to_score_page(runs, score, is_human, notes))
+    games = compare(runs, options.area_to or options.at_steps, by_area=bool(options.area_to))
+    if options.profiles:
+        scored = scored_of(games)
+        steps = ", ".join(f"{game.at_steps:,.0f} ({game.env})" for game in games)
+        what = f"{about_scores(games)}, to equal agent steps: {steps}"
+        text = profiles_page(scored, what, [*notes, *notes_of(games)])
+        return Answer("profiles", text, "profiles", lambda: profiles_figure(scored))
+    for thin in runs_of(games) if options.output else ():
+        write_csv(thin, options.output)
+    text = page(games, notes, options.against)
+    return Answer("table", text, "curves", lambda: games_figure(games))
 
 
-def _show_profiles(
-    options: argparse.Namespace, games: Sequence[GameComparison], what: str, notes: Sequence[str]
-) -> None:
-    scored = scored_of(games)
-    _say(options, "profiles.md", profiles_page(scored, what, [*notes, *notes_of(games)]))
-    figure = profiles_figure(scored) if options.output else None
-    if figure is not None:
-        save(figure, options.output / "profiles.png")
-
-
-def _compare_scores(options: argparse.Namespace) -> None:
+def _of_tests(options: argparse.Namespace) -> Answer:
     """Compare tables of tested agents."""
     tables = read_tables([place for place in options.scores.split(",") if place])
-    _say(options, "scores.md", scores_page(tables, options.at_steps))
-    if options.output:
-        draw_scores(tables, options.output / "scores.png")
+    text = scores_page(tables, options.at_steps)
+    return Answer("scores", text, "scores", lambda: scores_figure(tables))
 
 
 def _places(options: argparse.Namespace) -> list[str]:
@@ -117,26 +116,19 @@ def _places(options: argparse.Namespace) -> list[str]:
                 "Give a folder that multi_train.py made, or use --runs."
             )
         places.append(options.sequence_folder)
-    of_trainings = options.area_to or options.profiles or options.to_score
+    other_pages = [options.scores, options.to_score, options.profiles]
+    of_trainings = options.area_to or options.against or any(other_pages[1:])
     if options.scores and (places or of_trainings):
         raise ConfigError("--scores are of test mode: leave out what is of trainings.")
-    if options.against and (options.area_to is None or options.profiles):
-        raise ConfigError("--against needs --area_to=<steps>, and no --profiles.")
+    if options.against and any(other_pages):
+        raise ConfigError(
+            "--against belongs to the table of scores: leave --profiles and --to_score out."
+        )
     if options.to_score and (options.area_to or options.profiles or options.at_steps):
         raise ConfigError("--to_score stands alone: leave --area_to, --profiles, --at_steps out.")
     if not places and not options.scores:
         raise ConfigError("nothing to compare: give --runs or --sequence_folder, or --scores.")
     return places
-
-
-def _say(options: argparse.Namespace, name: str, text: str) -> None:
-    """Print a page, and write it into the folder of `--output`."""
-    with reader_may_leave():
-        sys.stdout.write(text)
-    if options.output:
-        write_text(options.output / name, text)
-        with reader_may_leave():
-            sys.stdout.write(f"written to {options.output}: {name}\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -170,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--to_score", type=_score, metavar="SCORE|SHARE%", help=about)
     about = "show performance profiles over runs and games, and the probability of improvement"
     add("--profiles", action="store_true", help=about)
-    about = "with --area_to: also show the difference of each configuration to this one"
+    about = "also show the difference of each configuration to this one"
     add("--against", default="", metavar="LABEL", help=about)
     about = "also write the page, its figure, and one CSV of at most 200 rows per run, fit for git"
     add("--output", type=Path, metavar="FOLDER", help=about)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,13 +25,16 @@ from ritornello.agent.testing.score_table import (
     SHARED_COLUMNS,
 )
 from ritornello.analysis.comparison import markdown_page, over_games
-from ritornello.analysis.figure import learning_curves, save
+from ritornello.analysis.figure import learning_curves
 from ritornello.analysis.options import matching, split_label
 from ritornello.analysis.statistics import FEW, mean_estimate
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import read_text, shown_text
 from ritornello.metrics.curve import Curve
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -132,13 +136,13 @@ def scores_page(tables: Sequence[Table], at_steps: float | None = None) -> str:
     return markdown_page(about, parts)
 
 
-def draw_scores(tables: Sequence[Table], output: Path) -> None:
-    """Draw the mean return of each label over training, a panel per game."""
+def scores_figure(tables: Sequence[Table]) -> Figure:
+    """Return the mean return of each label over training, a panel per game."""
     games: dict[str, dict[str, list[Curve]]] = {}
     for table in sorted(tables, key=lambda table: table.env):
         games.setdefault(table.env, {}).setdefault(table.label, []).append(table.curve())
     unit = "life" if tables[0].per_life else "game"
-    save(learning_curves(games, f"mean raw return per {unit}", by_time=False), output)
+    return learning_curves(games, f"mean raw return per {unit}", by_time=False)
 
 
 def read_table(path: Path, label: str) -> list[Table]:

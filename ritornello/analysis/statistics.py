@@ -154,6 +154,18 @@ def probability_of_improvement(
     return Estimate(found.value) if fewest < FEW else found
 
 
+def difference(scores: Sequence[float], control: Sequence[float]) -> Estimate:
+    """Return the difference of the means of two configurations, with its 95 % interval (Welch).
+
+    Without interval if either has fewer than two runs, or none of them varies.
+    """
+    value = float(np.mean(scores) - np.mean(control))
+    if min(len(scores), len(control)) < 2 or np.ptp(scores) == np.ptp(control) == 0.0:
+        return Estimate(value)
+    bounds = stats.ttest_ind(scores, control, equal_var=False).confidence_interval(0.95)
+    return Estimate(value, float(bounds.low), float(bounds.high))
+
+
 def profile(
     strata: Sequence[Sequence[float]], levels: np.ndarray
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None]:

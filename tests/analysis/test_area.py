@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ritornello.analysis.area import areas_by_game, areas_page, difference
-from ritornello.analysis.compare import main
+from ritornello.analysis.comparison import compare, page
 from ritornello.analysis.runs import find_runs
+from ritornello.analysis.statistics import difference
 from ritornello.core.errors import ConfigError
 from tests.analysis.builders import curve_of, write_run
 
@@ -55,7 +55,7 @@ def test_runs_are_scored_game_by_game_and_the_best_comes_first(tmp_path: Path) -
     write_run(tmp_path / "short", seed=3, slope=0.1, end=400)
     runs, _ = find_runs([f"{x}={tmp_path}/{x}*" for x in ("low", "high", "other")])
     short, _ = find_runs([f"low={tmp_path}/short"])
-    breakout, pong = areas_by_game([*runs, *short], 500)
+    breakout, pong = compare([*runs, *short], 500, by_area=True)
     assert (breakout.env, pong.env) == (BREAKOUT, PONG)
     assert [row.label for row in pong.rows] == ["high", "low"]
     # The line begins with its first record, at 100 steps: 100 * 30 + 400 * 60 at slope 0.2.
@@ -65,7 +65,7 @@ def test_runs_are_scored_game_by_game_and_the_best_comes_first(tmp_path: Path) -
         in pong.left_out[0]
     )
     with pytest.raises(ConfigError, match="to 1,000 agent steps: give a number between"):
-        areas_by_game(runs, 2000)
+        compare(runs, 2000, by_area=True)
 
 
 def test_the_table_gives_differences_to_a_configuration(tmp_path: Path) -> None:
@@ -73,17 +73,15 @@ def test_the_table_gives_differences_to_a_configuration(tmp_path: Path) -> None:
         write_run(tmp_path / f"a{seed}", seed=seed, slope=0.2, env=BREAKOUT)
         write_run(tmp_path / f"b{seed}", seed=3 * seed, slope=0.1, env=BREAKOUT)
     runs, notes = find_runs([f"{x}={tmp_path}/{x}*" for x in "ab"])
-    games = areas_by_game(runs, 1000)
-    text = areas_page(games, notes, against="b")
-    assert "mean raw return over 0 to 1,000 agent steps" in text
+    games = compare(runs, 1000, by_area=True)
+    text = page(games, notes, against="b")
+    assert "| mean return to 1,000 agent steps |" in text
     a, b = (row.scores for row in games[0].rows)
     shown = difference(a, b)
     assert shown.low is not None
     assert f"| {shown.value:,.1f} [{shown.low:,.1f}, {shown.high:,.1f}] |" in text
     with pytest.raises(ConfigError, match="has no such configuration; there are 'a', 'b'"):
-        areas_page(games, against="c")
-    with pytest.raises(ConfigError, match="needs --area_to"):
-        main([f"--runs={tmp_path}/*", "--against=a"])
+        page(games, against="c")
 
 
 def test_the_interval_of_a_difference_is_welchs() -> None:

@@ -106,4 +106,4 @@ def test_the_command_writes_the_page_and_the_figure(
     assert "short: a, seed 3: it has scores from 40 to 400 agent steps" in text
     assert (out / "profiles.png").read_bytes().startswith(b"\x89PNG")
     assert main([f"--runs={places}", "--profiles", "--area_to=400"]) == 0
-    assert "mean return over 0 to 400 agent steps" in capsys.readouterr().out
+    assert "mean raw return over the agent steps from 0 on" in capsys.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.score_table import Game, Life, score_table
 from ritornello.analysis.compare_scores import Checkpoint, Table
-from ritornello.analysis.tested_sequence import (
+from ritornello.analysis.compare_sequence import (
     GAMES_TABLE,
     SCORES_PAGE,
     kept,
