@@ -36,7 +36,7 @@ from ritornello.flags.names import named_values
 from ritornello.flags.options import Flags, unset_schedule_steps
 from ritornello.flags.parsing import parse
 from ritornello.wrappers.env_ids import check_env_id, is_atari
-from ritornello.wrappers.registry import gym_spec, make_env_spec
+from ritornello.wrappers.registry import make_env_spec, tried
 from ritornello.wrappers.trusted_modules import module_of
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def family_of(env: str, env_kwargs: str = "") -> str:
     try:
         first = next(game for game in games if not is_atari(game))
         # Its spaces say it. `prepare` tries it out, and tells what is wrong beside what else is.
-        return "image" if gym_spec(first, env_kwargs).shows_images else "vector"
+        return "image" if tried(first, env_kwargs).spec.shows_images else "vector"
     except ConfigError:
         return "vector"
 

@@ -179,3 +179,13 @@ def nearest_allowed(action: np.ndarray, mask: np.ndarray, actions: ActionSpec) -
             columns[column] = wanted[own[wanted].argmax()]
         column, param = column + part.width, param + part.param_count
     return moved
+
+
+def all_allowed(actions: np.ndarray, masks: np.ndarray | None, spec: ActionSpec) -> np.ndarray:
+    """Return actions `[E, *action_shape]` of E environments, by their masks [E, P]; None: no mask.
+
+    Each is moved on as by `nearest_allowed`.
+    """
+    if masks is None:
+        return actions
+    return np.stack([nearest_allowed(*row, spec) for row in zip(actions, masks, strict=True)])

@@ -7,25 +7,19 @@ data: `{"vectorization_mode": "sync", "vector_kwargs": {"autoreset_mode": "SameS
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
-import numpy as np
 from gymnasium.vector import VectorEnv
 
-from ritornello.core.errors import ConfigError, EnvironmentFault
-from ritornello.core.kept_settings import settings_kept
-from ritornello.core.process_death import started_in_here_ended
+from ritornello.core.errors import ConfigError
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_ids import (
     beyond_ale_vector,
-    check_taken,
     find_gym_spec,
     is_atari,
     rom_name,
@@ -33,7 +27,6 @@ from ritornello.wrappers.env_ids import (
 from ritornello.wrappers.env_kwargs import kwargs_of
 from ritornello.wrappers.envpool_env import ENVPOOL, AtariPool, Pool, task_of
 from ritornello.wrappers.trusted_modules import check_trusted_kwargs
-from ritornello.wrappers.user_code import told_if_slow
 
 if TYPE_CHECKING:  # what Atari does not need is loaded where it is used
     from ritornello.wrappers.batch_vector import BatchVector
@@ -87,24 +80,6 @@ def make_batch(
     return BatchVector(make, game.env_id, seeds, spec, restorable)
 
 
-@functools.cache
-def tried(game: EnvConfig) -> tuple[EnvSpec, str]:
-    """Return the spec of a vector, and what it is: of two, made for it, stepped once and closed.
-
-    Raises:
-      ConfigError: if it does not keep to what it announces.
-    """
-    with settings_kept(), started_in_here_ended(), told_if_slow(game.env_id):
-        try:
-            with closing(make_batch(game, [0, 1])) as vector:
-                vector.reset()
-                actions = vector.spec.actions
-                vector.step(vector.allowed(np.zeros((2, *actions.shape), actions.dtype)))
-                return vector.spec, vector.describe()
-        except EnvironmentFault as fault:
-            raise ConfigError(str(fault)) from fault
-
-
 def _rom(game: EnvConfig) -> str | None:
     return rom_name(game.env_id) if is_atari(game.env_id) else None
 
@@ -122,8 +97,4 @@ def _make(game: EnvConfig, threads: int, count: int) -> VectorEnv:
         from ritornello.wrappers.world_views import as_shown
 
         options = {"disable_env_checker": True, "wrappers": (as_shown,)}
-    try:
-        return gymnasium.make_vec(game.env_id, count, **options, **kwargs)
-    except TypeError as error:
-        check_taken(game.env_id, game.kwargs, error)
-        raise
+    return gymnasium.make_vec(game.env_id, count, **options, **kwargs)

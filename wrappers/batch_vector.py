@@ -32,7 +32,7 @@ from ritornello.core.errors import ConfigError, EnvironmentFault, PlatformError
 from ritornello.core.plain_data import shown, shown_text
 from ritornello.core.saved_state import array, expect, item, items
 from ritornello.core.spec import CHOICE, EnvSpec
-from ritornello.wrappers.action_masks import KEY, MaskTakenOut, nearest_allowed
+from ritornello.wrappers.action_masks import KEY, MaskTakenOut, all_allowed
 from ritornello.wrappers.env_ids import is_atari
 from ritornello.wrappers.gym_observations import MAX_FLOAT32
 from ritornello.wrappers.gym_vector import episode_seed
@@ -86,7 +86,7 @@ class BatchVector(EnvVector):
         except BaseException:
             self.close()
             raise
-        self.spec, self.action_space = spec or self._one.env_spec, self._one.action_space
+        self.spec = spec or self._one.env_spec
         has_choices = any(part.kind == CHOICE for part in self.spec.actions.parts)
         self._looks_for_masks = spec is None and has_choices
         self._says_masks = _method(self._env)
@@ -135,7 +135,7 @@ class BatchVector(EnvVector):
             if starts and mode is AutoresetMode.DISABLED:
                 self.start(first)  # what is over must not be stepped
             if resets and mode is not AutoresetMode.NEXT_STEP:
-                actions = self.allowed(actions)
+                actions = all_allowed(actions, self._legal, self.spec.actions)
             result = self._env.step(self._one.actions.decode_all(actions))
             observations, reward, terminated, truncated, info = self._checked(result)
             over = terminated | truncated
@@ -173,11 +173,6 @@ class BatchVector(EnvVector):
         ]
         reward = reward.astype(np.float32)
         return StepResult(self._stacks, reward, terminated, first, episodes, self.action_mask)
-
-    def allowed(self, actions: np.ndarray) -> np.ndarray:
-        """Return `actions` ([E, *action_shape]), each moved on to one that is allowed now."""
-        spec, rows = self.spec.actions, zip(actions, self._legal, strict=True)
-        return np.stack([nearest_allowed(action, mask, spec) for action, mask in rows])
 
     def start(self, mask: np.ndarray) -> np.ndarray:
         """Start the games of a mask [E] of truth values; return frames `[E, *frame_shape]`."""

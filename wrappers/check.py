@@ -37,7 +37,7 @@ from ritornello.core.plain_data import shown
 from ritornello.core.project import main_command
 from ritornello.core.spec import CHOICE, EnvSpec
 from ritornello.wrappers import start_line
-from ritornello.wrappers.action_masks import nearest_allowed
+from ritornello.wrappers.action_masks import all_allowed
 from ritornello.wrappers.batch_env import batch_backend
 from ritornello.wrappers.config import BackendChoice, EnvConfig
 from ritornello.wrappers.env_ids import check_env_id, is_atari
@@ -52,7 +52,7 @@ from ritornello.wrappers.registry import (
     make_env_spec,
     make_env_vector,
     max_game_steps,
-    parts_left_out,
+    tried,
 )
 from ritornello.wrappers.spaces import leaves, values
 from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
@@ -166,7 +166,8 @@ def _is_plain(config: EnvConfig) -> bool:
 def _check_spaces(config: EnvConfig, spec: EnvSpec, findings: Findings) -> None:
     """Say what is shown and done; an unsupported space has been told before."""
     findings.ok(SEEN, start_line.shown_parts(spec))
-    for name in parts_left_out(config):
+    of_game = (config.env_id, config.kwargs, config.backend)
+    for name in () if is_atari(config.env_id) else tried(*of_game).left_out:
         findings.note(
             SEEN,
             f"its {name} is left out: where the task is said there, the agent does not know it, "
@@ -259,10 +260,7 @@ def _drawn(vector: EnvVector, rng: np.random.Generator) -> np.ndarray:
         for part in spec.parts
     ]
     actions = np.concatenate(columns, axis=1).astype(spec.dtype).reshape(count, *spec.shape)
-    if vector.action_mask is None:
-        return actions
-    rows = zip(actions, vector.action_mask, strict=True)
-    return np.stack([nearest_allowed(action, mask, spec) for action, mask in rows])
+    return all_allowed(actions, vector.action_mask, spec)
 
 
 @dataclass

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import difflib
-import re
 import sys
 from dataclasses import replace
-from inspect import Parameter, signature
+from inspect import signature
 from typing import Any
 
 import gymnasium
 from ale_py import roms  # importing ale_py registers the Atari games with Gymnasium
 from ale_py.env import AtariEnv
 from gymnasium.envs.registration import EnvSpec as GymSpec
-from gymnasium.envs.registration import load_env_creator
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown, shown_text
 from ritornello.wrappers import envpool_env
 from ritornello.wrappers.config import MAX_EPISODE_FRAMES, EnvConfig
-from ritornello.wrappers.env_kwargs import DECIDED_HERE, kwargs_of
+from ritornello.wrappers.env_kwargs import kwargs_of
 from ritornello.wrappers.envpool_env import ENVPOOL
 from ritornello.wrappers.extra_worlds import prepare_world
 from ritornello.wrappers.trusted_modules import check_trusted
 from ritornello.wrappers.user_code import import_module
 
 NEED_JAX = ("phys2d/", "tabular/")  # ids of Gymnasium whose package is no extra here
-
-# Parameters that no argument of --env_kwargs goes to by their name.
-NOT_NAMED = (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL)
 
 ATARI_ENTRY_POINT = "ale_py.env:AtariEnv"
 GAME_KWARGS = ("mode", "difficulty")  # that --env_kwargs may give to an Atari game
@@ -182,26 +177,6 @@ def check_game_kwargs(config: EnvConfig) -> None:
             f"{' and '.join(GAME_KWARGS)} for {config.env_id}: the rest of an Atari game is chosen "
             "with flags, such as --skipped_frames and --max_episode_frames (--help=all)."
         )
-
-
-def check_taken(env_id: str, kwargs: str, error: TypeError) -> None:
-    """Raise ConfigError if `error`, of making an environment, is about one of its arguments."""
-    found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-    if not found or found[1] not in kwargs_of(kwargs):
-        return
-    try:
-        entry_point: Any = find_gym_spec(env_id).entry_point
-        creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-        parameters = list(signature(creator).parameters.values())
-    except Exception:  # an entry point of somebody's may be anything
-        parameters = []
-    named = [each.name for each in parameters if each.kind not in NOT_NAMED]
-    taken = [name for name in named if name not in DECIDED_HERE]
-    takes = f"it takes {', '.join(taken)}. Write one of these, or leave" if taken else "leave"
-    raise ConfigError(
-        f"--env_kwargs={shown_text(kwargs)} gives {found[1]}, which {shown_text(env_id)} does not "
-        f"take: {takes} {found[1]} out."
-    ) from error
 
 
 def all_atari_ids() -> list[str]:

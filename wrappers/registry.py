@@ -18,10 +18,10 @@ import math
 import shlex
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import ale_py
 import gymnasium
@@ -31,8 +31,9 @@ from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.kept_settings import settings_kept
 from ritornello.core.process_death import started_in_here_ended
 from ritornello.core.spec import EnvSpec
+from ritornello.wrappers.action_masks import all_allowed
 from ritornello.wrappers.atari import action_meanings, make_atari_env
-from ritornello.wrappers.batch_env import batch_backend, make_batch, tried
+from ritornello.wrappers.batch_env import batch_backend, make_batch
 from ritornello.wrappers.config import FRAMES_PER_S, BackendChoice, EnvConfig
 from ritornello.wrappers.env_ids import (
     ATARI_ENTRY_POINT,
@@ -41,7 +42,6 @@ from ritornello.wrappers.env_ids import (
     beyond_atari_rules,
     check_env_id,
     check_game_kwargs,
-    check_taken,
     find_gym_spec,
     is_atari,
 )
@@ -52,10 +52,6 @@ from ritornello.wrappers.trusted_modules import check_trusted_kwargs
 from ritornello.wrappers.user_code import RAISED, told_if_slow, told_in_one_line
 from ritornello.wrappers.vector import EnvVector
 
-if TYPE_CHECKING:  # what Atari does not need is loaded where it is used
-    from ritornello.wrappers.plain_env import PlainEnv
-
-_left_out: dict[tuple[str, str], tuple[str, ...]] = {}  # filled by `gym_spec`
 MIN_RATE, MAX_RATE = 0.1, 1000.0  # of pictures per second: others are a mistake
 
 
@@ -119,7 +115,7 @@ def _own_spec(config: EnvConfig) -> EnvSpec:
     """Return the spec of one game, with its own actions."""
     if is_atari(config.env_id):
         return _atari_spec(config)
-    spec = gym_spec(config.env_id, config.kwargs, config.backend)
+    spec = tried(config.env_id, config.kwargs, config.backend).spec
     return replace(spec, frames_stacked=config.frames_stacked) if spec.shows_images else spec
 
 
@@ -137,33 +133,49 @@ def _atari_spec(config: EnvConfig) -> EnvSpec:
         )
 
 
-@functools.cache
-def gym_spec(env_id: str, kwargs: str = "", backend: BackendChoice = "auto") -> EnvSpec:
-    """Read the spec of an environment that is not Atari's off one, made for it and closed again.
+class Trial(NamedTuple):
+    """What is known of an environment after one step."""
 
-    It does a step as well: a mistake is better told before workers are started than by them. Of a
-    vector, two environments are made.
+    spec: EnvSpec  # of single frames
+    left_out: tuple[str, ...] = ()  # the parts of an observation that the agent is not shown
+    vector: str = ""  # which vector of Gymnasium's it is, in a few words
+
+
+@functools.cache
+def tried(env_id: str, kwargs: str = "", backend: BackendChoice = "auto") -> Trial:
+    """Make an environment that is not Atari's, two if it is a vector; do one step and close it.
+
+    A mistake is better told before workers are started than by them.
 
     Raises:
-      ConfigError: if there is none, it raises, or its spaces are not supported.
+      ConfigError: if there is none, it raises, or does not keep to what it announces.
     """
+    from ritornello.wrappers.gym_vector import GymVector
     from ritornello.wrappers.plain_env import PlainEnv
     from ritornello.wrappers.world_views import left_out_of
 
     config = EnvConfig(env_id, kwargs=kwargs, backend=backend)
+    told = told_in_one_line(env_id, "when it was tried out")
     if batch_backend(config):
-        return tried(config)[0]
-    with _made_for_once(config) as env:
+        with _tidied(env_id), told, closing(make_batch(config, [0, 1])) as batch:
+            batch.reset()
+            _step_once(batch, batch.action_mask)
+            return Trial(batch.spec, vector=batch.describe())
+    with _made_for_once(config) as env, told:
         assert isinstance(env, PlainEnv)
-        has_mask = _try_out(env)
-        _left_out[env_id, kwargs] = left_out_of(env)
-        return replace(env.env_spec, has_action_mask=has_mask)
+        vector = GymVector(env.env_spec, lambda: env, [0])
+        vector.reset()
+        mask = env.masks.now
+        _step_once(vector, None if mask is None else mask[None])
+        spec = replace(env.env_spec, has_action_mask=mask is not None)
+        return Trial(spec, left_out_of(env))
 
 
-def parts_left_out(config: EnvConfig) -> tuple[str, ...]:
-    """Return the names of the parts of an observation that the agent of one game is not shown."""
-    make_env_spec(config)
-    return _left_out.get((config.env_id, config.kwargs), ())
+def _step_once(vector: EnvVector, masks: np.ndarray | None) -> None:
+    """Do the first action that is allowed."""
+    actions = vector.spec.actions
+    first = np.zeros((vector.num_envs, *actions.shape), actions.dtype)
+    vector.step(all_allowed(first, masks, actions))
 
 
 def check_rendering(config: EnvConfig, render_mode: str) -> None:
@@ -201,17 +213,12 @@ def steps_per_s(config: EnvConfig) -> float:
     if is_atari(config.env_id):
         return FRAMES_PER_S / config.action_repeat
     with _made_for_once(config) as env:
-        return rate_of(env) or FRAMES_PER_S
-
-
-def rate_of(env: gymnasium.Env) -> float | None:
-    """Return the pictures per second of an environment's metadata; None if there is no such."""
-    said: Any = (getattr(env, "metadata", None) or {}).get("render_fps")
+        said: Any = (getattr(env, "metadata", None) or {}).get("render_fps")
     try:
         rate = float(said)
     except (TypeError, ValueError):
-        return None
-    return rate if MIN_RATE <= rate <= MAX_RATE else None
+        return FRAMES_PER_S
+    return rate if MIN_RATE <= rate <= MAX_RATE else FRAMES_PER_S
 
 
 def max_game_steps(config: EnvConfig) -> int | None:
@@ -235,13 +242,17 @@ def advice_on_limit(config: EnvConfig) -> str:
 
 
 @contextmanager
-def _made_for_once(config: EnvConfig, render_mode: str | None = None) -> Iterator[gymnasium.Env]:
-    """Yield one environment and close it; what goes wrong with it is a ConfigError.
+def _tidied(env_id: str) -> Iterator[None]:
+    """Undo what the environments of the body change in this process, and end what they start."""
+    with settings_kept(), started_in_here_ended(), told_if_slow(env_id):
+        yield
 
-    Processes that it has started and not ended are ended.
-    """
+
+@contextmanager
+def _made_for_once(config: EnvConfig, render_mode: str | None = None) -> Iterator[gymnasium.Env]:
+    """Yield one environment and close it; what goes wrong with it is a ConfigError."""
     make_env = _env_maker(config, render_mode)
-    with settings_kept(), started_in_here_ended(), told_if_slow(config.env_id):
+    with _tidied(config.env_id):
         with told_in_one_line(config.env_id, "when it was made"), warnings.catch_warnings():
             if render_mode is not None:
                 warnings.simplefilter("ignore")  # of a mode that it does not list: asked below
@@ -250,28 +261,6 @@ def _made_for_once(config: EnvConfig, render_mode: str | None = None) -> Iterato
             yield env
         with told_in_one_line(config.env_id, "when it was closed"):
             env.close()
-
-
-def _try_out(env: PlainEnv) -> bool:
-    """Do one step; return whether the environment says which actions are allowed.
-
-    Raises:
-      ConfigError: if it does not keep to what it announces.
-    """
-    from ritornello.wrappers.action_masks import nearest_allowed
-    from ritornello.wrappers.gym_vector import GymVector
-
-    actions = env.env_spec.actions
-    try:
-        vector = GymVector(env.env_spec, lambda: env, [0])
-        vector.reset()
-        action, mask = np.zeros(actions.shape, actions.dtype), env.masks.now
-        if mask is not None:
-            action = nearest_allowed(action, mask, actions)
-        vector.step(action[None])
-    except EnvironmentFault as fault:
-        raise ConfigError(str(fault)) from fault
-    return mask is not None
 
 
 def make_env_vector(
@@ -396,22 +385,14 @@ def _env_maker(config: EnvConfig, render_mode: str | None = None) -> Callable[[]
 
 
 def make_as_it_is(env_id: str, kwargs: str = "", render_mode: str | None = None) -> gymnasium.Env:
-    """Make an environment that is not Atari's, with its own observations and actions.
-
-    Raises:
-      ConfigError: if it does not take one of the arguments.
-    """
+    """Make an environment that is not Atari's, with its own observations and actions."""
     # Some environments know no render_mode, so it is only named where it is wanted. Gymnasium's
     # checker would look at each observation; the spaces are checked once.
     options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     prepare_world(env_id.rpartition(":")[2])
     if render_mode == "rgb_array":
         draw_without_display()
-    try:
-        env = gymnasium.make(env_id, disable_env_checker=True, **options, **kwargs_of(kwargs))
-    except TypeError as error:
-        check_taken(env_id, kwargs, error)
-        raise
+    env = gymnasium.make(env_id, disable_env_checker=True, **options, **kwargs_of(kwargs))
     with _closed_if_refused(env):
         from ritornello.wrappers.world_views import as_shown
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ritornello.core.spec import EnvSpec, ObservationPart
-from ritornello.wrappers.batch_env import batch_backend, tried
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_ids import as_registered, game_arguments, is_atari
 from ritornello.wrappers.envpool_env import ENVPOOL
-from ritornello.wrappers.registry import choose_backend, make_env_spec, parts_left_out
+from ritornello.wrappers.registry import choose_backend, make_env_spec, tried
 
 
 def describe(config: EnvConfig, *, restorable: bool = False) -> str:
@@ -21,11 +20,12 @@ def describe(config: EnvConfig, *, restorable: bool = False) -> str:
     if not all(is_atari(game.env_id) for game in games):
         spec = make_env_spec(config)
         shows = f", {shown_parts(spec)}" if spec.shows_images else ""
-        hidden = dict.fromkeys(name for game in games for name in parts_left_out(game))
+        plain = [game for game in games if not is_atari(game.env_id)]
+        trials = [tried(game.env_id, game.kwargs, game.backend) for game in plain]
+        hidden = dict.fromkeys(name for trial in trials for name in trial.left_out)
         without = f", without its {', '.join(hidden)}" if hidden else ""
         masks = ", which says what is allowed (action mask)" if spec.has_action_mask else ""
-        first = EnvConfig(games[0].env_id, kwargs=config.kwargs, backend=config.backend)
-        end += f"; {tried(first)[1]}" if batch_backend(first) else ""
+        end += f"; {trials[0].vector}" if trials[0].vector else ""
         source = "EnvPool" if backend.name == ENVPOOL else "Gymnasium"
         return (
             f"{title}: as {source} has it{shows}{without}{masks}, Atari rules do not apply; {end}"

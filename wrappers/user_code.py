@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ritornello.core.errors import ConfigError, PlatformError
+from ritornello.core.errors import ConfigError, EnvironmentFault, PlatformError
 from ritornello.core.kept_settings import settings_kept
 from ritornello.core.plain_data import shown, shown_text
 from ritornello.core.project import PACKAGE, PROJECT_ROOT
@@ -38,6 +38,8 @@ def told_in_one_line(env_id: str, doing: str) -> Iterator[None]:
     """Turn whatever the body raises into a ConfigError, which ends a start with exit status 2."""
     try:
         yield
+    except EnvironmentFault as fault:
+        raise ConfigError(str(fault)) from fault
     except PlatformError:
         raise  # one of ours, which says all this already
     except RAISED as error:

@@ -260,12 +260,12 @@ def _idle(flags: Flags) -> set[str]:
     from ritornello.wrappers.env_ids import (
         is_atari,  # they take seconds to import, and a run has them
     )
-    from ritornello.wrappers.registry import gym_spec
+    from ritornello.wrappers.registry import tried
 
     games = flags.env.split(",")
     if any(map(is_atari, games)):
         return set()
-    shows_images = gym_spec(games[0], flags.env_kwargs, flags.env_backend).shows_images
+    shows_images = tried(games[0], flags.env_kwargs, flags.env_backend).spec.shows_images
     return OF_ATARI if shows_images else OF_ATARI | {"frames_stacked"}
 
 

@@ -52,7 +52,7 @@ def user_module(tmp_path, monkeypatch):
 
     yield write
     sys.modules.pop("my_envs", None)
-    registry.gym_spec.cache_clear()
+    registry.tried.cache_clear()
     registry.make_env_spec.cache_clear()
     gymnasium.registry.clear()
     gymnasium.registry.update(known)

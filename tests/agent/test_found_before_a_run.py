@@ -45,7 +45,7 @@ def prepare_sized(seen, acted, folder, *flags):
         del gymnasium.registry["tests/Sized-v0"]
         from ritornello.wrappers import registry
 
-        registry.gym_spec.cache_clear()
+        registry.tried.cache_clear()
         registry.make_env_spec.cache_clear()
 
 

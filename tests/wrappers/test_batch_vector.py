@@ -13,11 +13,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault
-from ritornello.wrappers.batch_env import tried
+from ritornello.wrappers.action_masks import all_allowed
 from ritornello.wrappers.batch_vector import BatchVector
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_text
-from ritornello.wrappers.registry import choose_backend, gym_spec, make_env_spec, make_env_vector
+from ritornello.wrappers.registry import choose_backend, make_env_spec, make_env_vector, tried
 from ritornello.wrappers.trusted_modules import trust_kwargs
 from tests.fakes import EPISODE_LENGTHS
 from tests.wrappers.lying import registered
@@ -123,7 +123,7 @@ def test_masks_are_those_of_one_environment_at_a_time(mode, game):
             np.testing.assert_array_equal(shown, same)
         count, spec = vector.spec.actions.param_count, vector.spec.actions
         wanted = rng.integers(count, size=(3, *spec.shape)) % 3
-        actions = vector.allowed(wanted.astype(spec.dtype))
+        actions = all_allowed(wanted.astype(spec.dtype), vector.action_mask, spec)
         (shown, *mine), (same, *other) = (
             vars(each.step(actions)).values() for each in (vector, twin)
         )
@@ -166,7 +166,7 @@ class Own(VectorEnv):
 
 
 def own(**kwargs):
-    for remembered in (make_env_spec, gym_spec, tried):
+    for remembered in (make_env_spec, tried):
         remembered.cache_clear()
     return registered(None, "tests/Own-v0", vector_entry_point=lambda **k: Own(**k, **kwargs))
 

@@ -96,9 +96,11 @@ def test_equal_seeds_give_equal_games_and_a_restored_pool_goes_on(env_id):
     )
     first = vector.reset().copy()
     other.reset()
-    vector.action_space.seed(1)
+    vector._one.action_space.seed(1)
     kind = vector.spec.actions.dtype
-    actions = np.array([[vector.action_space.sample() for _ in range(2)] for _ in range(80)], kind)
+    actions = np.array(
+        [[vector._one.action_space.sample() for _ in range(2)] for _ in range(80)], kind
+    )
     rows = play(vector, actions)
     assert play(other, actions) != rows
     np.testing.assert_array_equal(vector.reset(), first)

@@ -18,10 +18,10 @@ from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.images import channel_axes, is_image_space, picture_of
 from ritornello.wrappers.registry import (
     check_rendering,
-    gym_spec,
     make_env_spec,
     make_env_vector,
     steps_per_s,
+    tried,
 )
 from ritornello.wrappers.start_line import describe
 
@@ -32,7 +32,7 @@ OWN = "tests/OwnPictures-v0"
 @contextlib.contextmanager
 def registered(entry_point):
     gymnasium.register(OWN, entry_point=entry_point)
-    for cached in (gym_spec, make_env_spec, steps_per_s):
+    for cached in (tried, make_env_spec, steps_per_s):
         cached.cache_clear()
     try:
         yield EnvConfig(OWN)

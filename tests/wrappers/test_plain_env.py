@@ -21,7 +21,7 @@ from tests.wrappers.lying import LyingEnv, registered
 @pytest.fixture(autouse=True)
 def fresh_specs():
     """Forget what the id stood for in another test."""
-    registry.gym_spec.cache_clear()
+    registry.tried.cache_clear()
     make_env_spec.cache_clear()
 
 

@@ -36,7 +36,7 @@ def registered(kwargs, entry_point="ale_py.env:AtariEnv", **more):
     """Register OWN as a game of Atari; `kwargs` beside, or instead of, the usual ones."""
     given = {name: value for name, value in {**PLAIN, **kwargs}.items() if value != "missing"}
     gymnasium.register(OWN, entry_point=entry_point, kwargs=given, **more)
-    for cached in (play_twins, make_env_spec, registry.gym_spec, registry._atari_spec):
+    for cached in (play_twins, make_env_spec, registry.tried, registry._atari_spec):
         cached.cache_clear()  # ids are the same, and what they stand for is not
     try:
         yield

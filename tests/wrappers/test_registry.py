@@ -19,9 +19,9 @@ from ritornello.wrappers.gym_vector import GymVector
 from ritornello.wrappers.registry import (
     advice_on_limit,
     choose_backend,
-    gym_spec,
     make_env_vector,
     max_game_steps,
+    tried,
 )
 from ritornello.wrappers.trusted_modules import trust_modules_of
 from tests import troubled
@@ -132,6 +132,6 @@ def test_what_an_environment_that_was_tried_out_forgets_is_ended(tmp_path, monke
     monkeypatch.setenv("TROUBLE_DIR", str(tmp_path))
     monkeypatch.setenv(FAMILY, "")
     mark_own_children()
-    gym_spec("tests.troubled:tests/Careless-v0")
+    tried("tests.troubled:tests/Careless-v0")
     (left,) = troubled.simulators(tmp_path)
     assert not troubled.lives(left)
