@@ -36,8 +36,7 @@ from ritornello.agent.models.initialisation import (
     fill_gate_bias,
 )
 from ritornello.agent.models.networks import Network, NetworkRequest
-from ritornello.agent.models.pixels import Normalise
-from ritornello.agent.models.recurrent import ExtraInputs, changed_rows, entering_state
+from ritornello.agent.models.recurrent import changed_rows, entering_state
 from ritornello.agent.models.torsos import PixelConv2d
 from ritornello.core.errors import ConfigError
 from ritornello.flags.parts import NETWORKS
@@ -62,25 +61,18 @@ class AttentionTorso(nn.Module):
     attentive replay, which compare features, so compare what is seen where, before any memory.
     """
 
-    def __init__(
-        self, obs_shape: tuple[int, ...], channels: int = 0, *, normalise_pixels: Normalise = False
-    ) -> None:
-        """Build the convolutions.
-
-        Args:
-          obs_shape: (C, H, W) of the images.
-          channels: of the ConvLSTM above; 0 is DEFAULT_CHANNELS.
-          normalise_pixels: see PixelStatistics.
+    def __init__(self, request: NetworkRequest) -> None:
+        """Build the convolutions; the request's `feature_count` is C of the ConvLSTM above.
 
         Raises:
           ConfigError: if the convolutions do not fit into the frame.
         """
         super().__init__()
-        channels = channels or DEFAULT_CHANNELS
+        obs_shape, channels = request.obs_shape, request.feature_count or DEFAULT_CHANNELS
         first = max(channels // 4, MIN_CONV_CHANNELS[0])
         second = max(channels // 2, MIN_CONV_CHANNELS[1])
         self.convs = nn.Sequential(
-            PixelConv2d(obs_shape, first, 8, 4, 1, normalise=normalise_pixels),
+            PixelConv2d(obs_shape, first, 8, 4, 1, normalise=request.normalise_pixels),
             nn.ReLU(inplace=True),
             nn.Conv2d(first, second, 4, 2, 2),
             nn.ReLU(inplace=True),
@@ -190,22 +182,17 @@ class AttentionCore(Core):
 
     basis: Tensor
 
-    def __init__(
-        self,
-        map_shape: tuple[int, int, int],
-        extras: ExtraInputs,
-        channels: int = 0,
-        lstm_size: int = 256,
-    ) -> None:
+    def __init__(self, map_shape: tuple[int, int, int], request: NetworkRequest) -> None:
         """Build the core.
 
         Args:
           map_shape: (channels, h, w) of the torso.
-          extras: what the answer network sees besides answers and queries.
-          channels: C, more than KEY_CHANNELS; 0 is DEFAULT_CHANNELS.
-          lstm_size: H, of the policy LSTM; the networks beside it grow with it.
+          request: its `feature_count` is C, more than KEY_CHANNELS, `lstm_size` is H of the policy
+            LSTM, with which the networks beside it grow, and `extras` is what the answer network
+            sees besides answers and queries.
         """
-        channels = channels or DEFAULT_CHANNELS
+        extras, lstm_size = request.extras, request.lstm_size
+        channels = request.feature_count or DEFAULT_CHANNELS
         in_channels, height, width = map_shape
         memory = channels * height * width
         super().__init__(lstm_size, 2 * memory + 2 * lstm_size)
@@ -295,11 +282,8 @@ class AttentionCore(Core):
 
 
 def _attention(request: NetworkRequest) -> tuple[AttentionTorso, AttentionCore]:
-    torso = AttentionTorso(
-        request.obs_shape, request.feature_count, normalise_pixels=request.normalise_pixels
-    )
-    core = AttentionCore(torso.map_shape, request.extras, request.feature_count, request.lstm_size)
-    return torso, core
+    torso = AttentionTorso(request)
+    return torso, AttentionCore(torso.map_shape, request)
 
 
 NETWORKS.add("attention", Network(_attention, "images", has_memory=True, takes_raw=True), __name__)

@@ -14,7 +14,7 @@ from ritornello.agent.models.base import ActorCritic, Core
 from ritornello.agent.models.initialisation import draw_layer
 from ritornello.agent.models.networks import Network, NetworkRequest
 from ritornello.agent.models.parts import PartsTorso
-from ritornello.agent.models.pixels import Normalise, PixelStatistics, statistics_of
+from ritornello.agent.models.pixels import Normalise, PixelStatistics
 from ritornello.agent.models.popart import PopArt
 from ritornello.agent.models.recurrent import ExtraInputs, RecurrentCore
 from ritornello.agent.models.torsos import FloatInput
@@ -162,8 +162,7 @@ def _of_one_array(config: ModelConfig, env_spec: EnvSpec, extras: ExtraInputs) -
     if not isinstance(torso, nn.Module):
         raise ConfigError(f"network {name!r} returns {shown(torso)}, expected a torch module.")
     if not network.takes_raw:
-        pixels = statistics_of(request.obs_shape, request.normalise_pixels)
-        torso = FloatInput(torso, pixels)
+        torso = FloatInput(torso, request)
     feature_count = _feature_count(name, torso, env_spec)
     if config.normalise_vectors and not env_spec.is_image:
         torso = NormalisedVectors(torso, env_spec.obs_shape[0])

@@ -12,10 +12,11 @@ A network of your own is registered in a module of yours, and found by `--model=
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ritornello.agent.models.pixels import Normalise
+from ritornello.agent.models.recurrent import ExtraInputs
 from ritornello.core.errors import ConfigError
 from ritornello.flags.parts import NETWORKS
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ritornello.agent.models.base import Core
-    from ritornello.agent.models.recurrent import ExtraInputs
 
 SEES = ("images", "vectors", "anything")
 
@@ -33,11 +33,11 @@ class NetworkRequest:
     """Shapes and settings for which a network is built."""
 
     obs_shape: tuple[int, ...]  # of one stacked observation: (C, H, W) of an image, (D,)
-    feature_count: int  # F as --feature_out_layer_size says; 0: the network's own
-    normalise_pixels: Normalise  # uint8 images of one game: the first layer is to normalise them
-    layer_norm: str  # which layers of a convolutional network are normalised: flags/values.py
-    extras: ExtraInputs  # what a core of its own has to append: last action, last reward, game
-    lstm_size: int  # H, units of a core of its own
+    feature_count: int = 0  # F as --feature_out_layer_size says; 0: the network's own
+    normalise_pixels: Normalise = False  # whether the first layer is to normalise uint8 images
+    layer_norm: str = "none"  # which layers are normalised: none, features (the last) or all
+    extras: ExtraInputs = field(default_factory=ExtraInputs)  # what a core of its own appends
+    lstm_size: int = 256  # H, units of a core of its own
 
 
 @dataclass(frozen=True)

@@ -248,11 +248,6 @@ def in_deviations(
     return torch.addcmul(offset, seen, scale, out=seen)
 
 
-def statistics_of(image_shape: tuple[int, ...], normalise: Normalise) -> PixelStatistics | None:
-    """Return new statistics of images, None if they are not normalised."""
-    return PixelStatistics(image_shape, normalise) if normalise else None
-
-
 def _ordered(images: Tensor, layout: torch.memory_format) -> Tensor:
     """Return the same images, their bytes in this order."""
     if layout == torch.channels_last and images.device.type == "cpu":

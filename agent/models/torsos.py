@@ -8,14 +8,15 @@ assumed, so any frame size and stack depth works if the convolutions fit into it
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ritornello.agent.models.networks import Network, NetworkRequest
-from ritornello.agent.models.pixels import PIXEL_MAX, Normalise, PixelStatistics, statistics_of
+from ritornello.agent.models.pixels import PIXEL_MAX, Normalise, PixelStatistics
 from ritornello.agent.models.precision import compute_dtype
 from ritornello.core.errors import ConfigError
 from ritornello.flags.parts import NETWORKS
@@ -49,7 +50,7 @@ class PixelConv2d(nn.Conv2d):
           normalise: subtract the mean image and divide by the deviation, "each": of each pixel.
         """
         super().__init__(image_shape[0], channels, kernel, stride, padding)
-        self.statistics = statistics_of(image_shape, normalise)
+        self.statistics = PixelStatistics(image_shape, normalise) if normalise else None
 
     def forward(self, input: Tensor) -> Tensor:
         """Convolve `[N, C, H, W]`; float input is taken as already scaled."""
@@ -84,81 +85,47 @@ class ResidualBlock(nn.Module):
         return x + self.conv2(F.relu(self.conv1(F.relu(x)), inplace=True))
 
 
-@dataclass(frozen=True)
-class ConvsRequest:
-    """Shapes and settings for which the convolutions of a torso are built."""
-
-    image_shape: tuple[int, ...]  # (C, H, W) of one stacked observation
-    normalise_pixels: Normalise = False  # see PixelStatistics
-    layer_norm: bool = False  # whether the output of each layer is normalised before its ReLU
+# (channels, kernel, stride, padding) -> the first convolution, which sees the pixels
+FirstConv = Callable[..., PixelConv2d]
 
 
-def _relu_convs(*layers: tuple[int, int, int]) -> Callable[[ConvsRequest], nn.Sequential]:
+def _plain_convs(*layers: tuple[int, int, int]) -> Callable[[FirstConv], list[nn.Module]]:
     """Return what builds convolutions (channels, kernel, stride), each followed by ReLU."""
 
-    def build(want: ConvsRequest) -> nn.Sequential:
-        modules: list[nn.Module] = []
-        before = 0
-        for channels, kernel, stride in layers:
-            conv = (
-                nn.Conv2d(before, channels, kernel, stride)
-                if modules
-                else PixelConv2d(
-                    want.image_shape, channels, kernel, stride, normalise=want.normalise_pixels
-                )
-            )
-            # One group of all channels is layer normalisation over a map, a gain for each channel.
-            norm = [nn.GroupNorm(1, channels)] if want.layer_norm else []
-            modules += [conv, *norm, nn.ReLU(inplace=True)]
-            before = channels
-        return nn.Sequential(*modules)
+    def build(first: FirstConv) -> list[nn.Module]:
+        convs: list[nn.Module] = [first(*layers[0])]
+        convs += [nn.Conv2d(before[0], *layer) for before, layer in pairwise(layers)]
+        return [module for conv in convs for module in (conv, nn.ReLU(inplace=True))]
 
     return build
 
 
-def _resnet_convs(want: ConvsRequest) -> nn.Sequential:
+def _resnet_convs(first: FirstConv) -> list[nn.Module]:
     modules: list[nn.Module] = []
-    channels = 0
-    for width in (16, 32, 32):
-        conv = (
-            nn.Conv2d(channels, width, 3, padding=1)
-            if modules
-            else PixelConv2d(want.image_shape, width, 3, padding=1, normalise=want.normalise_pixels)
-        )
+    for before, width in ((0, 16), (16, 32), (32, 32)):
+        conv = nn.Conv2d(before, width, 3, 1, 1) if before else first(width, 3, 1, 1)
         modules += [conv, nn.MaxPool2d(3, stride=2, padding=1)]
         modules += [ResidualBlock(width), ResidualBlock(width)]
-        channels = width
-    return nn.Sequential(*modules, nn.ReLU())
+    return [*modules, nn.ReLU()]
 
 
-def _resnet_light_convs(want: ConvsRequest) -> nn.Sequential:
-    return nn.Sequential(
-        PixelConv2d(want.image_shape, 32, 8, 4, normalise=want.normalise_pixels),
-        ResidualBlock(32),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(32, 64, 3, stride=2, padding=1),
-        ResidualBlock(64),
-        nn.ReLU(),
-    )
+def _resnet_light_convs(first: FirstConv) -> list[nn.Module]:
+    second = nn.Conv2d(32, 64, 3, stride=2, padding=1)
+    begin = [first(32, 8, 4), ResidualBlock(32), nn.ReLU(inplace=True)]
+    return [*begin, second, ResidualBlock(64), nn.ReLU()]
 
 
-def _resnet_small_convs(want: ConvsRequest) -> nn.Sequential:
-    return nn.Sequential(
-        PixelConv2d(want.image_shape, 16, 8, 4, normalise=want.normalise_pixels),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(16, 32, 4, 2),
-        ResidualBlock(32),
-        ResidualBlock(32),
-        nn.ReLU(),
-    )
+def _resnet_small_convs(first: FirstConv) -> list[nn.Module]:
+    begin = [first(16, 8, 4), nn.ReLU(), nn.Conv2d(16, 32, 4, 2)]
+    return [*begin, ResidualBlock(32), ResidualBlock(32), nn.ReLU()]
 
 
 # name -> (its convolutions, default F)
-IMAGE_TORSOS: dict[str, tuple[Callable[[ConvsRequest], nn.Sequential], int]] = {
+IMAGE_TORSOS: dict[str, tuple[Callable[[FirstConv], list[nn.Module]], int]] = {
     # Mnih et al. 2015, methods
-    "nature": (_relu_convs((32, 8, 4), (64, 4, 2), (64, 3, 1)), 512),
+    "nature": (_plain_convs((32, 8, 4), (64, 4, 2), (64, 3, 1)), 512),
     # Espeholt et al. 2018, figure 3 left
-    "impala_shallow": (_relu_convs((16, 8, 4), (32, 4, 2)), 256),
+    "impala_shallow": (_plain_convs((16, 8, 4), (32, 4, 2)), 256),
     "resnet": (_resnet_convs, 256),  # Espeholt et al. 2018, figure 3 right: 15 convolutions
     # The blocks of `resnet` behind the first layer of `nature`: two fifths of its
     # multiplications, 22 against 54 million for a frame stack of Atari.
@@ -167,56 +134,42 @@ IMAGE_TORSOS: dict[str, tuple[Callable[[ConvsRequest], nn.Sequential], int]] = {
     # cheap: twice its multiplications, 6 million for a frame stack, and six convolutions deep.
     "resnet_small": (_resnet_small_convs, 256),
     # of the older elite-replay platform: wide and shallow
-    "elite": (_relu_convs((64, 3, 3), (64, 3, 2), (128, 3, 2)), 512),
+    "elite": (_plain_convs((64, 3, 3), (64, 3, 2), (128, 3, 2)), 512),
 }
 
 
 class ImageTorso(nn.Module):
     """Convolutions, then one linear layer with ReLU to the features."""
 
-    def __init__(
-        self,
-        name: str,
-        obs_shape: tuple[int, ...],
-        feature_count: int = 0,
-        *,
-        normalise_pixels: Normalise = False,
-        layer_norm: str = "none",
-    ) -> None:
+    def __init__(self, name: str, request: NetworkRequest) -> None:
         """Build torso `name` of IMAGE_TORSOS.
 
-        Args:
-          name: name of the torso.
-          obs_shape: (C, H, W) of the images.
-          feature_count: F; 0 is the torso's own.
-          normalise_pixels: see PixelStatistics.
-          layer_norm: which layers are normalised before their ReLU (Ba et al. 2016): none,
-            features (the linear one), or all; the last not in the residual networks.
+        With layer_norm (Ba et al. 2016) "features", what the linear layer says is normalised before
+        its ReLU; with "all", what the convolutions say as well.
 
         Raises:
           ConfigError: if the convolutions do not fit into the frame, or are not normalised.
         """
         super().__init__()
         build, default_count = IMAGE_TORSOS[name]
-        self.feature_count = feature_count or default_count
-        want = ConvsRequest(tuple(obs_shape), normalise_pixels, layer_norm == "all")
-        self.convs = build(want)
-        if want.layer_norm and not any(isinstance(m, nn.GroupNorm) for m in self.convs):
-            raise ConfigError(
-                f"layer_norm is all, but the convolutions of model {name!r} are in residual "
-                "blocks, which are not normalised: expected features or none."
-            )
+        self.feature_count = request.feature_count or default_count
+        shape = request.obs_shape
+        modules = build(partial(PixelConv2d, shape, normalise=request.normalise_pixels))
+        if request.layer_norm == "all":
+            modules = _normalised_convs(name, modules)
+        self.convs = nn.Sequential(*modules)
         try:
             with torch.no_grad():
-                flat_count = self.convs(torch.zeros(1, *obs_shape)).numel()
+                flat_count = self.convs(torch.zeros(1, *shape)).numel()
         except RuntimeError as error:
             raise ConfigError(
                 f"model {name!r} needs larger frames: its convolutions do not fit into "
-                f"{obs_shape[1]}x{obs_shape[2]} pixels. Use larger frames, or --model=resnet, "
+                f"{shape[1]}x{shape[2]} pixels. Use larger frames, or --model=resnet, "
                 "which fits any size."
             ) from error
         self.linear = nn.Linear(flat_count, self.feature_count)
-        self.norm = nn.Identity() if layer_norm == "none" else nn.LayerNorm(self.feature_count)
+        has_norm = request.layer_norm != "none"
+        self.norm = nn.LayerNorm(self.feature_count) if has_norm else nn.Identity()
 
     def forward(self, obs: Tensor) -> Tensor:
         """Map `[N, C, H, W]` to features `[N, F]`."""
@@ -228,6 +181,24 @@ class ImageTorso(nn.Module):
         return F.relu(self.norm(self.linear(maps.flatten(1))))
 
 
+def _normalised_convs(name: str, modules: list[nn.Module]) -> list[nn.Module]:
+    """Return the layers of torso `name` with layer normalisation after each convolution.
+
+    One group of all channels is layer normalisation over a map, with a gain for each channel.
+    """
+    if any(isinstance(module, ResidualBlock) for module in modules):
+        raise ConfigError(
+            f"layer_norm is all, but the convolutions of model {name!r} are in residual "
+            "blocks, which are not normalised: expected features or none."
+        )
+    found: list[nn.Module] = []
+    for module in modules:
+        found.append(module)
+        if isinstance(module, nn.Conv2d):
+            found.append(nn.GroupNorm(1, module.out_channels))
+    return found
+
+
 def _in_nhwc(gradient: Tensor) -> Tensor:
     return gradient.contiguous(memory_format=torch.channels_last)
 
@@ -235,22 +206,18 @@ def _in_nhwc(gradient: Tensor) -> Tensor:
 class MlpTorso(nn.Module):
     """Two fully connected tanh layers, for vector observations (images are flattened)."""
 
-    def __init__(
-        self, obs_shape: tuple[int, ...], feature_count: int = 0, layer_norm: str = "none"
-    ) -> None:
+    def __init__(self, request: NetworkRequest) -> None:
         """Build the torso; both layers are F wide (default 256).
 
-        Args:
-          obs_shape: shape of one observation.
-          feature_count: F; 0 means 256.
-          layer_norm: which layers are normalised before their tanh: none, features, or all.
+        With layer_norm "features" the second layer is normalised before its tanh, with "all" both.
         """
         super().__init__()
-        self.feature_count = width = feature_count or 256
-        self.linear1 = nn.Linear(int(torch.Size(obs_shape).numel()), width)
+        self.feature_count = width = request.feature_count or 256
+        self.linear1 = nn.Linear(int(torch.Size(request.obs_shape).numel()), width)
         self.linear2 = nn.Linear(width, width)
-        self.norm1 = nn.LayerNorm(width) if layer_norm == "all" else nn.Identity()
-        self.norm2 = nn.Identity() if layer_norm == "none" else nn.LayerNorm(width)
+        norm = request.layer_norm
+        self.norm1 = nn.LayerNorm(width) if norm == "all" else nn.Identity()
+        self.norm2 = nn.Identity() if norm == "none" else nn.LayerNorm(width)
 
     def forward(self, obs: Tensor) -> Tensor:
         """Map `[N, *obs_shape]` to features `[N, F]`."""
@@ -268,10 +235,11 @@ class FloatInput(nn.Module):
     and its inputs are stored as.
     """
 
-    def __init__(self, net: nn.Module, pixels: PixelStatistics | None = None) -> None:
-        """Put `net` behind the conversion; `pixels` normalises uint8 images, None scales them."""
+    def __init__(self, net: nn.Module, request: NetworkRequest) -> None:
+        """Put `net` behind the conversion."""
         super().__init__()
-        self.statistics = pixels
+        kind = request.normalise_pixels
+        self.statistics = PixelStatistics(request.obs_shape, kind) if kind else None
         self.net = net
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -287,34 +255,13 @@ class FloatInput(nn.Module):
         return features
 
 
-def _image_network(name: str) -> Network:
-    def build(request: NetworkRequest) -> nn.Module:
-        return ImageTorso(
-            name,
-            request.obs_shape,
-            request.feature_count,
-            normalise_pixels=request.normalise_pixels,
-            layer_norm=request.layer_norm,
-        )
-
-    return Network(
-        build,
-        sees="images",
-        takes_raw=True,
-        takes_layer_norm=True,
-        channels_last=name.startswith("resnet"),
-    )
-
-
 for _name in IMAGE_TORSOS:
-    NETWORKS.add(_name, _image_network(_name), __name__)
-NETWORKS.add(
-    "mlp",
-    Network(
-        lambda want: MlpTorso(want.obs_shape, want.feature_count, want.layer_norm),
-        "vectors",
+    _network = Network(
+        partial(ImageTorso, _name),
+        "images",
         takes_raw=True,
         takes_layer_norm=True,
-    ),
-    __name__,
-)
+        channels_last=_name.startswith("resnet"),
+    )
+    NETWORKS.add(_name, _network, __name__)
+NETWORKS.add("mlp", Network(MlpTorso, "vectors", takes_raw=True, takes_layer_norm=True), __name__)

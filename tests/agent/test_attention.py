@@ -16,6 +16,7 @@ from ritornello.agent.models.attention import (
 from ritornello.agent.models.base import Inputs
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.models.initialisation import fill_gate_bias
+from ritornello.agent.models.networks import NetworkRequest
 from tests.agent.builders import make_spec
 
 SPEC = make_spec((2, 40, 34), actions=3)
@@ -111,7 +112,7 @@ def test_a_convolutional_lstm_on_one_cell_is_an_lstm():
     ("shape", "grid"), [((3, 210, 160), (27, 20)), ((4, 84, 84), (11, 11)), ((1, 96, 60), (12, 8))]
 )
 def test_any_frame_gives_a_map_and_the_papers_frame_gives_the_papers_map(shape, grid):
-    torso = AttentionTorso(shape, channels=128)
+    torso = AttentionTorso(NetworkRequest(shape, feature_count=128))
     assert torso.map_shape == (64, *grid)
     assert torso.convs[0].out_channels == 32
     assert torso(torch.zeros(2, *shape, dtype=torch.uint8)).shape == (2, torso.feature_count)

@@ -8,6 +8,7 @@ from ritornello.agent.acting.acting_model import FlatWeights
 from ritornello.agent.machine import WeightFormat
 from ritornello.agent.models.base import Inputs
 from ritornello.agent.models.factory import ModelConfig, make_model
+from ritornello.agent.models.networks import NetworkRequest
 from ritornello.agent.models.torsos import IMAGE_TORSOS, ImageTorso, MlpTorso
 from ritornello.core.errors import ConfigError, ShapeError
 from ritornello.flags.parts import NETWORKS
@@ -68,12 +69,12 @@ def test_a_network_takes_any_frame_size_and_stack(name, shape):
 @pytest.mark.parametrize(
     ("torso", "normalised"),
     [
-        (ImageTorso("impala_shallow", (4, 84, 84)), 0),
-        (ImageTorso("impala_shallow", (4, 84, 84), layer_norm="features"), 1),
-        (ImageTorso("impala_shallow", (4, 84, 84), layer_norm="all"), 3),
-        (MlpTorso((7,)), 0),
-        (MlpTorso((7,), layer_norm="features"), 1),
-        (MlpTorso((7,), layer_norm="all"), 2),
+        (ImageTorso("impala_shallow", NetworkRequest((4, 84, 84))), 0),
+        (ImageTorso("impala_shallow", NetworkRequest((4, 84, 84), layer_norm="features")), 1),
+        (ImageTorso("impala_shallow", NetworkRequest((4, 84, 84), layer_norm="all")), 3),
+        (MlpTorso(NetworkRequest((7,))), 0),
+        (MlpTorso(NetworkRequest((7,), layer_norm="features")), 1),
+        (MlpTorso(NetworkRequest((7,), layer_norm="all")), 2),
     ],
     ids=lambda case: case if isinstance(case, int) else type(case).__name__,
 )
