@@ -15,8 +15,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from ritornello.agent.testing.player import Step
 from ritornello.analysis import films
-from ritornello.analysis.playing import Moment
 from ritornello.metrics.film import enlarged, side_by_side
 
 EXAMPLES = """  python -m ritornello.analysis attention --load_model_url=results/<run>
@@ -34,29 +34,25 @@ PANELS_PER_ROW = 2
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = films.film_parser("attention", __doc__, EXAMPLES).parse_args(arguments)
-    agent, _, _ = viewed = films.load_viewed(options)
+    filming = films.Filming("attention", options)
+    model = filming.agent.model
 
     @torch.inference_mode()
-    def look(moment: Moment) -> dict[str, np.ndarray]:
-        step = moment.step
-        return {"maps": agent.model.attention_maps(step.inputs, step.state)[0].numpy()}
+    def look(step: Step) -> dict[str, np.ndarray]:
+        return {"maps": model.attention_maps(step.inputs, step.state)[0].numpy()}
 
-    return films.make_film("attention", options, viewed, look, _paint)
-
-
-def _paint(arrays: films.Arrays) -> films.Painting:
-    maps = arrays["maps"]  # [N, heads, h, w]
+    maps = filming.play(look)["maps"]  # [N, heads, h, w]
     scales = np.array([films.full_colour(head) for head in maps.swapaxes(0, 1)], np.float32)
+
+    def draw(frame: np.ndarray, number: int) -> np.ndarray:
+        return drawn(frame, (maps[number] / scales[:, None, None]).clip(0, 1))
+
     settings = {
         "heads": maps.shape[1],
         "cells": list(maps.shape[2:]),
         "full_light_at": scales.tolist(),
     }
-
-    def draw(frame: np.ndarray, number: int) -> np.ndarray:
-        return drawn(frame, (maps[number] / scales[:, None, None]).clip(0, 1))
-
-    return films.Painting(draw, int(maps.max((1, 2, 3)).argmax()), settings)
+    return filming.write(draw, int(maps.max((1, 2, 3)).argmax()), settings)
 
 
 def drawn(frame: np.ndarray, heat: np.ndarray) -> np.ndarray:

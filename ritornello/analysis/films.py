@@ -1,20 +1,16 @@
-"""Films of one agent in one game with maps over the pictures: shared by saliency and attention.
-
-`make_film` plays the game that the options ask for, keeps its moments until all are seen, and draws
-them. Colours are scaled once for the whole film: scaled frame by frame they would flicker, and make
-a calm frame look like a tense one.
-"""
+"""Films of one agent in one game with maps over the pictures: shared by saliency and attention."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
+from ritornello.agent.testing.player import Step
 from ritornello.analysis.options import (
     add,
     agent_parser,
@@ -23,7 +19,7 @@ from ritornello.analysis.options import (
     say_written,
     until_interrupted,
 )
-from ritornello.analysis.playing import LoadedAgent, Moment, load_player, play
+from ritornello.analysis.playing import LoadedAgent, load_player, play
 from ritornello.core.atomic_file import writable_folder, write_json
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import read_text
@@ -45,14 +41,6 @@ BLUE, YELLOW = (0.0, 0.64, 1.0), (1.0, 0.95, 0.28)
 ORANGE, PINK, WHITE = (1.0, 0.44, 0.0), (1.0, 0.59, 0.82), (1.0, 1.0, 1.0)
 
 Arrays = Mapping[str, np.ndarray]  # name -> an array of one moment, or [N, ...] of all moments
-
-
-class Painting(NamedTuple):
-    """How the moments of a film are drawn."""
-
-    draw: Callable[[np.ndarray, int], np.ndarray]  # frame and number of a moment -> its picture
-    still: int  # number of the moment that is also drawn by itself
-    settings: dict[str, Any]  # for settings.json, beside the facts of the game
 
 
 class Recording(BaseModel):
@@ -104,112 +92,125 @@ def film_parser(command: str, about: str | None, examples: str) -> argparse.Argu
     return parser
 
 
-def load_viewed(options: argparse.Namespace) -> tuple[LoadedAgent, int, Recording | None]:
-    """Return the agent that the options name, the number of the game, and the recorded game."""
-    recording = Recording.read(options.actions) if options.actions else None
-    if options.env:
-        trust_modules_of(options.env)
-    elif recording:
-        check_trusted(recording.env, str(options.actions))
-    env = options.env or (recording.env if recording else None)
-    return *load_player(options.load_model_url, env), recording
+class Filming:
+    """A film that a command makes of one game: first it is played, then it is drawn.
 
-
-def make_film(
-    command: str,
-    options: argparse.Namespace,
-    viewed: tuple[LoadedAgent, int, Recording | None],
-    look: Callable[[Moment], Arrays],
-    paint: Callable[[Arrays], Painting],
-) -> int:
-    """Play, and write film.mp4, still.png, maps.npz, actions.json and settings.json.
-
-    Args:
-      command: name of the command.
-      options: of `film_parser`.
-      viewed: result of `load_viewed`.
-      look: moment -> the maps of it, by name.
-      paint: the arrays of all moments, by name: the maps, and what the agent did -> how they are
-        drawn.
-
-    Returns:
-      The exit status of the command: Ctrl-C ends the game and keeps what was played.
-
-    Raises:
-      ConfigError: if something does not fit together.
+    Colours can so be scaled once for the whole film: scaled frame by frame they would flicker, and
+    make a calm frame look like a tense one.
     """
-    agent, task, recording = viewed
-    env, rate = agent.games[task], steps_per_s(agent.game_config(task))
-    seed = recording.seed if recording else options.seed
-    steps = options.steps or max(1, round(DEFAULT_FILM_S * rate))
-    repeated = recording.for_agent(agent) if recording else None
-    if repeated is not None:
-        steps = min(steps, len(repeated) - options.start)
-        if steps <= 0:
-            raise ConfigError(f"--start={options.start}: there are {len(repeated)} actions.")
-    name = f"{agent.label}_{game_name(env)}_seed{seed}"
-    folder = writable_folder(options.output or agent.folder / command / name)
-    end = options.start + steps
-    moments = play(agent, task=task, seed=seed, greedy=options.greedy, steps=end, actions=repeated)
-    actions: list[int] = []  # from step 0 on
-    frames: list[np.ndarray] = []  # of what is shown, as are the rows
-    rows: list[dict[str, Any]] = []
-    with until_interrupted(rows) as status, progress() as bars:
-        for moment in bars.track(moments, end, description="playing"):
-            actions.append(int(moment.step.action[0]))
-            if len(actions) > options.start:
-                row = {**look(moment), **_row(moment)}
-                frames.append(moment.frame)
-                rows.append(row)
-    arrays = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-    names = list(agent.env_spec.action_meanings)
-    recorded = {"env": env, "seed": seed, "action_names": names, "actions": actions}
-    write_json(folder / "actions.json", recorded)
-    np.savez_compressed(folder / "maps.npz", allow_pickle=False, **arrays)
-    draw, still, settings = paint(arrays)
-    _draw_film(folder, rate, frames, draw, still)
-    facts = {
-        "load_model_url": agent.url,
-        "agent_steps": agent.agent_steps,
-        "env": env,
-        "seed": seed,
-        "greedy": options.greedy,
-        "actions_replayed": repeated is not None,
-        "start": options.start,
-        "frames_per_s": rate,
-        "frames": len(rows),
-        "still": options.start + still,
-    }
-    write_json(folder / "settings.json", {**facts, **settings})
-    say_written(folder, f"film.mp4 of {len(rows)} moments", "still.png", "maps.npz, *.json")
-    return status[0]
 
+    def __init__(self, command: str, options: argparse.Namespace) -> None:
+        """Load the agent, and make the folder.
 
-def _row(moment: Moment) -> dict[str, Any]:
-    step = moment.step
-    return {
-        "logits": step.heads.params[0].numpy(),
-        "value_estimate": np.float32(step.heads.value[0]),
-        "action": int(step.action[0]),
-        "reward": np.float32(step.reward[0]),
-        "first": moment.first,
-        "episode_return": np.float32(moment.episode_return),
-    }
+        Args:
+          command: name of the command.
+          options: of `film_parser`.
 
+        Raises:
+          ConfigError: if something does not fit together.
+        """
+        self._options = options
+        recording = Recording.read(options.actions) if options.actions else None
+        if options.env:
+            trust_modules_of(options.env)
+        elif recording:
+            check_trusted(recording.env, str(options.actions))
+        env = options.env or (recording.env if recording else None)
+        self.agent, self._task = load_player(options.load_model_url, env)
+        self._env = self.agent.games[self._task]
+        self._rate = steps_per_s(self.agent.game_config(self._task))
+        self._seed = recording.seed if recording else options.seed
+        self._repeated = recording.for_agent(self.agent) if recording else None
+        self._end = options.start + (options.steps or max(1, round(DEFAULT_FILM_S * self._rate)))
+        if self._repeated is not None:
+            self._end = min(self._end, len(self._repeated))
+            if self._end <= options.start:
+                raise ConfigError(
+                    f"--start={options.start}: there are {len(self._repeated)} actions."
+                )
+        name = f"{self.agent.label}_{game_name(self._env)}_seed{self._seed}"
+        self._folder = writable_folder(options.output or self.agent.folder / command / name)
+        self._frames: list[np.ndarray] = []
+        self._status = 0
 
-def _draw_film(
-    folder: Path,
-    rate: float,
-    frames: list[np.ndarray],
-    draw: Callable[[np.ndarray, int], np.ndarray],
-    still: int,
-) -> None:
-    import imageio.v3 as iio  # lazily: only pictures need it
+    def play(self, look: Callable[[Step], Arrays]) -> Arrays:
+        """Play, and write actions.json and maps.npz. Ctrl-C ends the game and keeps what there is.
 
-    with Film(folder / "film.mp4", rate) as film:
-        for number, frame in enumerate(frames):
-            film.add(draw(frame, number))
-    iio.imwrite(folder / "still.png", draw(frames[still], still))
+        Args:
+          look: step -> the maps of it, by name.
+
+        Returns:
+          The arrays of all moments that are shown, by name: the maps, and what the agent did.
+        """
+        options, agent = self._options, self.agent
+        moments = play(
+            agent,
+            task=self._task,
+            seed=self._seed,
+            greedy=options.greedy,
+            steps=self._end,
+            actions=self._repeated,
+        )
+        actions: list[int] = []  # from step 0 on
+        rows: list[dict[str, Any]] = []  # of what is shown
+        total = 0.0  # raw return of the game so far
+        with until_interrupted(rows) as status, progress() as bars:
+            for frame, step in bars.track(moments, self._end, description="playing"):
+                actions.append(int(step.action[0]))
+                first = bool(step.inputs.first[0])
+                total = float(step.reward[0]) + (0.0 if first else total)
+                if len(actions) > options.start:
+                    row = {
+                        **look(step),
+                        "logits": step.heads.params[0].numpy(),
+                        "value_estimate": np.float32(step.heads.value[0]),
+                        "action": actions[-1],
+                        "reward": np.float32(step.reward[0]),
+                        "first": first,
+                        "episode_return": np.float32(total),
+                    }
+                    self._frames.append(frame)
+                    rows.append(row)
+        self._status = status[0]
+        arrays = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+        names = list(agent.env_spec.action_meanings)
+        recorded = {"env": self._env, "seed": self._seed, "action_names": names, "actions": actions}
+        write_json(self._folder / "actions.json", recorded)
+        np.savez_compressed(self._folder / "maps.npz", allow_pickle=False, **arrays)
+        return arrays
+
+    def write(
+        self, draw: Callable[[np.ndarray, int], np.ndarray], still: int, settings: dict[str, Any]
+    ) -> int:
+        """Write film.mp4, still.png and settings.json; return the exit status of the command.
+
+        Args:
+          draw: frame and number of a moment -> its picture.
+          still: number of the moment that is also drawn by itself.
+          settings: for settings.json, beside the facts of the game.
+        """
+        import imageio.v3 as iio  # lazily: only pictures need it
+
+        folder, frames = self._folder, self._frames
+        with Film(folder / "film.mp4", self._rate) as film:
+            for number, frame in enumerate(frames):
+                film.add(draw(frame, number))
+        iio.imwrite(folder / "still.png", draw(frames[still], still))
+        facts = {
+            "load_model_url": self.agent.url,
+            "agent_steps": self.agent.agent_steps,
+            "env": self._env,
+            "seed": self._seed,
+            "greedy": self._options.greedy,
+            "actions_replayed": self._repeated is not None,
+            "start": self._options.start,
+            "frames_per_s": self._rate,
+            "frames": len(frames),
+            "still": self._options.start + still,
+        }
+        write_json(folder / "settings.json", {**facts, **settings})
+        say_written(folder, f"film.mp4 of {len(frames)} moments", "still.png", "maps.npz, *.json")
+        return self._status
 
 
 def full_colour(maps: np.ndarray) -> float:

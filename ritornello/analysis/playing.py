@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -116,20 +117,15 @@ def load_player(url: str, env: str | None = None) -> tuple[LoadedAgent, int]:
       ConfigError: if there is no such game.
       CheckpointError: if there is no such agent, or it is damaged.
     """
-    agent = load_agent(url)
-    if env is not None and env not in agent.games:
-        agent = load_agent(url, [f"--env={env}"])
+    agent = load_agent(url, [f"--env={env}"] if env else [])
     return agent, agent.task_of(env)
 
 
-@dataclass(frozen=True)
-class Moment:
+class Moment(NamedTuple):
     """One decision in one game, with the picture of it."""
 
     frame: np.ndarray  # [H, W, 3] uint8, as the game shows itself
     step: Step  # of one environment; its action is ignored where the game is over already
-    first: bool  # the first observation of a game
-    episode_return: float  # raw, of this game so far, the reward of this step included
 
 
 def play(
@@ -159,13 +155,9 @@ def play(
     forced = itertools.repeat(None) if actions is None else (np.array([each]) for each in actions)
     with closing(make_filmed_env(agent.game_config(task), env_seeds(seed, 1))) as env:
         player = Player(agent.model, env, [task], seed=seed, greedy=greedy, keep_inputs=True)
-        total = 0.0
         for action in itertools.islice(forced, steps):
             frame = np.array(env.render())
-            step = player.step(action)
-            first = bool(step.inputs.first[0])
-            total = float(step.reward[0]) + (0.0 if first else total)
-            yield Moment(frame, step, first, total)
+            yield Moment(frame, player.step(action))
 
 
 def play_many(

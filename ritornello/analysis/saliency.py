@@ -14,7 +14,6 @@ https://arxiv.org/abs/1711.00138. Equations 1 to 3: for a mask M_ij with its pea
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,22 +45,41 @@ BATCH = 256  # perturbed pictures that the network is asked about at once
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
-    options = _options(arguments)
-    agent, _, _ = viewed = films.load_viewed(options)
-    spec = agent.env_spec
+    parser = films.film_parser("saliency", __doc__, EXAMPLES)
+    add(parser, "radius", 5.0, "sigma of the masks, in pixels the agent sees")
+    add(parser, "density", 5, "pixels between points of the grid", least=1)
+    add(parser, "frames", "all", "frames of a stack that are changed", choices=("all", "newest"))
+    about = "picture that spots are blended with: the blurred one, or the mean picture of training"
+    add(parser, "blend", "blur", about, choices=("blur", "average"))
+    options = parser.parse_args(arguments)
+    filming = films.Filming("saliency", options)
+    spec = filming.agent.env_spec
     if not spec.is_image:
         raise ConfigError(f"{spec.env_id} shows vectors; saliency maps are of images.")
     channels, height, width = spec.frame_shape
     grid = Grid(height, width, options.radius, options.density)
     newest = channels if options.frames == "newest" else 0
-    perturbation = Perturbation(agent.model, grid, newest, options.blend)
-    return films.make_film(
-        "saliency",
-        options,
-        viewed,
-        lambda moment: perturbation.maps(moment.step.inputs, moment.step.state, moment.step.heads),
-        lambda arrays: _painting(arrays, grid, options),
-    )
+    perturbation = Perturbation(filming.agent.model, grid, newest, options.blend)
+    arrays = filming.play(lambda step: perturbation.maps(step.inputs, step.state, step.heads))
+    scales = {what: films.full_colour(arrays[what]) for what in LIGHT}
+
+    def draw(frame: np.ndarray, number: int) -> np.ndarray:
+        colour = np.zeros(frame.shape, np.float32)
+        for what, light in LIGHT.items():
+            heat = grid.enlarged(arrays[what][number : number + 1], *frame.shape[:2])[0]
+            heat = (heat / scales[what]).clip(0, 1)[..., None]
+            colour = (colour + heat * np.array(light, np.float32)).clip(0, 1)
+        picture = enlarged(films.tinted(frame, colour), films.ENLARGEMENT)
+        return films.with_legend(picture, LEGEND)
+
+    settings = {
+        "radius_pixels": grid.radius,
+        "density_pixels": grid.density,
+        "blend": options.blend,
+        "frames_blended": options.frames,
+        "full_colour_at": scales,
+    }
+    return filming.write(draw, int(arrays["policy"].max((1, 2)).argmax()), settings)
 
 
 @dataclass(frozen=True)
@@ -177,35 +195,3 @@ def _repeated(inputs: Inputs, obs: Tensor) -> Inputs:
         None if part is None else part.expand(len(obs), *part.shape[1:]) for part in inputs[1:]
     ]
     return Inputs(obs, *others)  # type: ignore[arg-type]
-
-
-def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = films.film_parser("saliency", __doc__, EXAMPLES)
-    add(parser, "radius", 5.0, "sigma of the masks, in pixels the agent sees")
-    add(parser, "density", 5, "pixels between points of the grid", least=1)
-    add(parser, "frames", "all", "frames of a stack that are changed", choices=("all", "newest"))
-    about = "picture that spots are blended with: the blurred one, or the mean picture of training"
-    add(parser, "blend", "blur", about, choices=("blur", "average"))
-    return parser.parse_args(arguments)
-
-
-def _painting(arrays: films.Arrays, grid: Grid, options: argparse.Namespace) -> films.Painting:
-    scales = {what: films.full_colour(arrays[what]) for what in LIGHT}
-
-    def draw(frame: np.ndarray, number: int) -> np.ndarray:
-        colour = np.zeros(frame.shape, np.float32)
-        for what, light in LIGHT.items():
-            heat = grid.enlarged(arrays[what][number : number + 1], *frame.shape[:2])[0]
-            heat = (heat / scales[what]).clip(0, 1)[..., None]
-            colour = (colour + heat * np.array(light, np.float32)).clip(0, 1)
-        picture = enlarged(films.tinted(frame, colour), films.ENLARGEMENT)
-        return films.with_legend(picture, LEGEND)
-
-    settings = {
-        "radius_pixels": grid.radius,
-        "density_pixels": grid.density,
-        "blend": options.blend,
-        "frames_blended": options.frames,
-        "full_colour_at": scales,
-    }
-    return films.Painting(draw, int(arrays["policy"].max((1, 2)).argmax()), settings)

@@ -20,7 +20,7 @@ PONG = str(ROOT / "models" / "pong")
 def test_a_moment_shows_the_game_and_what_the_model_thinks_of_it() -> None:
     agent = load_agent(PONG)
     moments = list(play(agent, seed=3, steps=30))
-    assert [moment.first for moment in moments] == [True, *[False] * 29]
+    assert [bool(moment.step.inputs.first) for moment in moments] == [True, *[False] * 29]
     for moment in moments:
         step = moment.step
         assert moment.frame.shape == (210, 160, 3)
