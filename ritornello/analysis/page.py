@@ -91,6 +91,16 @@ def table(
     return "\n".join(markdown.table(headings, cells[:MAX_ROWS])) if cells else empty
 
 
+def objects(
+    found: Sequence[Mapping[str, object]],
+    names: Sequence[str] = (),
+    empty: str = "There is nothing.",
+) -> str:
+    """Return a table of objects of JSON, a column for each name; of the first one by default."""
+    names = names or list(found[0] if found else ())
+    return table(names, [[each.get(name) for name in names] for each in found], empty)
+
+
 def facts(values: Mapping[str, object]) -> str:
     """Return a table of names and values; those that are None or empty are left out."""
     return table(("", "value"), [pair for pair in values.items() if pair[1] not in (None, "")])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import starmap
 from pathlib import Path
@@ -19,7 +19,7 @@ from ritornello.analysis.compare_sequence import compare_sequence, sequence_page
 from ritornello.analysis.comparison import energy_text, games_figure, share_text
 from ritornello.analysis.figure import png
 from ritornello.analysis.options import command_parser
-from ritornello.analysis.page import Page, code, facts, picture, table
+from ritornello.analysis.page import Page, code, facts, objects, picture, table
 from ritornello.analysis.places import ResultsFolder, evaluations, findings, log_tail, sessions
 from ritornello.analysis.profiles import profiles_figure, scored_of
 from ritornello.analysis.run_facts import commit_text, default_flags, machine_text, own_command
@@ -94,7 +94,7 @@ def report(place: Path) -> Page:
     if (place / STATE_FILE).is_file():
         _add_sequence(page, place)
     elif any((place / name).is_file() for name in RUN_FILES):
-        _RunReport(place).add_to(page)
+        _add_run(page, place)
     else:
         raise ConfigError(
             f"{shown_text(str(place))} is no run and no sequence. Expected a folder with "
@@ -142,133 +142,115 @@ def _check_inside(place: Path, *paths: Path) -> None:
             raise ConfigError(f"{shown_text(str(path))} is a link that leads out of the folder.")
 
 
-class _RunReport:
-    """The parts about one run. A file that is a link is not read."""
+def _add_run(page: Page, place: Path) -> None:
+    """Add the parts about one run. A file that is a link is not read."""
+    files = (RECORDS, GAMES, EVALUATIONS, FLAGS)  # which figures and records are read from
+    _check_inside(place, *(place / name for name in files))
+    results, run = ResultsFolder(place.resolve().parent), place.resolve().name
+    flags, started, records = results.json(run, FLAGS), sessions(results, run), read_records(place)
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
-        self._results = ResultsFolder(place.resolve().parent)
-        self._run = place.resolve().name
-        files = (RECORDS, GAMES, EVALUATIONS, FLAGS)  # which figures and records are read from
-        _check_inside(place, *(place / name for name in files))
-        self._records = read_records(place)
-        self._flags = self._results.json(self._run, FLAGS)
-        self._sessions = sessions(self._results, self._run)
-
-    def add_to(self, page: Page) -> None:
-        """Add all parts."""
-        page.add("Result", self._result)
-        page.add("What was run", self._what)
-        page.add("Flags", self._all_flags)
-        page.add("Figures", self._figures)
-        page.add("Findings", self._findings)
-        page.add("Evaluations", self._evaluations)
-        page.add("Tests", self._tests)
-        page.add("Machine and energy", lambda: _machine(self._records))
-        page.add("Films", lambda: _films(self._place, FILM_BYTES))
-        page.add("The same again", self._again)
-        page.add("End of the log", lambda: [code(log_tail(self._results, self._run))])
-
-    def _result(self) -> Iterator[str]:
-        """Yield how far the run came and what it scored."""
-        files = {x: self._results.json(self._run, x) for x in (SUMMARY, STATUS, FLAGS, SESSIONS)}
-        for name, found in files.items():
-            if not found and self._results.facts(self._run, name)[1] > len("{}\n"):
-                yield f"{name} is damaged, or not a regular file: nothing is shown of it."
-        summary, status = files[SUMMARY], files[STATUS]
-        known: dict[str, object] = {
-            "environment": self._flags.get("env"),
-            "seed": self._flags.get("seed"),
-            "state": summary.get("reason") or status.get("state") or "not known",
-            "planned agent steps": self._flags.get("environment_max_steps"),
-            "best mean return": summary.get("best_mean_return"),
-        }
-        if self._records:
-            newest = self._records[-1]
-            known |= {
-                "agent steps": f"{newest.agent_steps:,}",
-                "frames of the simulator": f"{newest.frames:,}",
-                "updates": f"{newest.updates:,}",
-                "games": f"{newest.episodes:,}",
-                "mean return of the last games": newest.values.get("episode/return_mean"),
-                "mean score over the games": newest.values.get("episode/score_mean"),
-                "best game": newest.values.get("episode/return_best"),
-                "running time": duration(newest.wall_s),
-            }
-        else:
-            yield "The run has not written a record."
-        yield facts(known)
-
-    def _what(self) -> Iterator[str]:
-        """Yield what run.json says of each session."""
-        for number, session in enumerate(self._sessions, start=1):
-            yield f"### Session {number} of {len(self._sessions)}"
-            versions = session.get("versions") or {}
-            yield facts(
-                {
-                    "begun": session.get("started"),
-                    "command": " ".join(map(str, session.get("command_line", []))),
-                    "version": session.get("version"),
-                    "commit": commit_text(session.get("source") or {}),
-                    "libraries": ", ".join(starmap("{} {}".format, versions.items())),
-                    "machine": machine_text(session.get("machine") or {}),
-                }
-            )
-            names = ("updates", "command", "values", "result")
-            changes = [[note.get(name) for name in names] for note in session.get("control", [])]
-            if changes:
-                yield "What a person changed while it ran:"
-                yield table(names, changes)
-        if not self._sessions:
-            yield "run.json is missing."
-
-    def _all_flags(self) -> Iterator[str]:
-        """Yield all flags, those that differ from their defaults first."""
-        own = default_flags()
-        flags = self._flags.items()
-        rows = [(name, value, own.get(name, "no flag of this version")) for name, value in flags]
-        yield table(("flag", "value", "default"), sorted(rows, key=lambda row: row[1] == row[2]))
-
-    def _figures(self) -> Iterator[str]:
-        """Yield the figures of the run, drawn anew from its records."""
-        for name, figure in run_figures(self._place):
+    def figures() -> Iterator[str]:
+        for name, figure in run_figures(place):
             yield picture(png(figure), f"Figure: {name}")
 
-    def _findings(self) -> Iterator[str]:
-        """Yield what the health metrics said."""
-        names = ("agent_steps", "name", "message", "advice")
-        rows = [[each[name] for name in names] for each in findings(self._results, self._run)]
-        yield table(names, rows, "No metric left its healthy range.")
-
-    def _evaluations(self) -> Iterator[str]:
-        """Yield the games that were played with fixed weights during the training."""
-        rows = evaluations(self._results, self._run)
-        names = list(rows[0]) if rows else []
-        yield table(names, [list(row.values()) for row in rows], "The training was not evaluated.")
-
-    def _tests(self) -> Iterator[str]:
-        """Yield what test mode has left: a row for each game of each test."""
-        about = ("env", "checkpoint", "agent_steps", "policy", "episodes")
-        names = (*about, "mean", "human_normalised")
-        rows: list[list[Any]] = []
-        for path in sorted(self._place.glob("test_*.json")):
-            found = self._results.json(self._run, path.name)
-            games = found.get("games", [found])
-            rows += [[path.name, *(game.get(name) for name in names)] for game in games]
-        yield table(("file", *names), rows, "The run was not tested.")
-
-    def _again(self) -> Iterator[str]:
-        """Yield the commands that made the run, and the one that compares it."""
-        seed = self._flags.get("seed")
-        lines = own_command(self._sessions).split(" && ") if self._sessions else []
-        if type(seed) is int:  # else it is no seed, and nobody should paste it into a shell
-            lines = [line.replace("<seed>", str(seed)) for line in lines]
-        lines = [line.replace("<run>", shlex.quote(str(self._place))) for line in lines]
-        yield code([*lines, shlex.join([*COMPARE, f"--runs={self._place}"])])
-        yield "Where the command leaves flags out, their values are in the table above."
+    found, evaluated = findings(results, run), evaluations(results, run)
+    finding = ("agent_steps", "name", "message", "advice")
+    page.add("Result", lambda: _result(results, run, records))
+    page.add("What was run", lambda: _what(started))
+    page.add("Flags", lambda: _flags(flags))
+    page.add("Figures", figures)
+    page.add("Findings", lambda: [objects(found, finding, "No metric left its healthy range.")])
+    page.add("Evaluations", lambda: [objects(evaluated, (), "The training was not evaluated.")])
+    page.add("Tests", lambda: _tests(results, run))
+    page.add("Machine and energy", lambda: _machine(records))
+    page.add("Films", lambda: _films(place, FILM_BYTES))
+    page.add("The same again", lambda: _again(place, started, flags.get("seed")))
+    page.add("End of the log", lambda: [code(log_tail(results, run))])
 
 
-def _machine(records: list[Record]) -> Iterator[str]:
+def _result(results: ResultsFolder, run: str, records: Sequence[Record]) -> Iterator[str]:
+    """Yield how far a run came and what it scored."""
+    files = {name: results.json(run, name) for name in (SUMMARY, STATUS, FLAGS, SESSIONS)}
+    for name, found in files.items():
+        if not found and results.facts(run, name)[1] > len("{}\n"):
+            yield f"{name} is damaged, or not a regular file: nothing is shown of it."
+    flags, summary = files[FLAGS], files[SUMMARY]
+    known = {
+        "environment": flags.get("env"),
+        "seed": flags.get("seed"),
+        "state": summary.get("reason") or files[STATUS].get("state") or "not known",
+        "planned agent steps": flags.get("environment_max_steps"),
+        "best mean return": summary.get("best_mean_return"),
+    }
+    if records:
+        newest = records[-1]
+        known |= {
+            "agent steps": f"{newest.agent_steps:,}",
+            "frames of the simulator": f"{newest.frames:,}",
+            "updates": f"{newest.updates:,}",
+            "games": f"{newest.episodes:,}",
+            "mean return of the last games": newest.values.get("episode/return_mean"),
+            "mean score over the games": newest.values.get("episode/score_mean"),
+            "best game": newest.values.get("episode/return_best"),
+            "running time": duration(newest.wall_s),
+        }
+    else:
+        yield "The run has not written a record."
+    yield facts(known)
+
+
+def _what(started: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield what run.json says of each session."""
+    for number, session in enumerate(started, start=1):
+        yield f"### Session {number} of {len(started)}"
+        versions = session.get("versions") or {}
+        yield facts(
+            {
+                "begun": session.get("started"),
+                "command": " ".join(map(str, session.get("command_line", []))),
+                "version": session.get("version"),
+                "commit": commit_text(session.get("source") or {}),
+                "libraries": ", ".join(starmap("{} {}".format, versions.items())),
+                "machine": machine_text(session.get("machine") or {}),
+            }
+        )
+        if session.get("control"):
+            yield "What a person changed while it ran:"
+            yield objects(session["control"], ("updates", "command", "values", "result"))
+    if not started:
+        yield "run.json is missing."
+
+
+def _flags(flags: Mapping[str, Any]) -> Iterator[str]:
+    """Yield all flags, those that differ from their defaults first."""
+    own = default_flags()
+    rows = [
+        (name, value, own.get(name, "no flag of this version")) for name, value in flags.items()
+    ]
+    yield table(("flag", "value", "default"), sorted(rows, key=lambda row: row[1] == row[2]))
+
+
+def _tests(results: ResultsFolder, run: str) -> Iterator[str]:
+    """Yield what test mode has left: a row for each game of each test."""
+    about = ("env", "checkpoint", "agent_steps", "policy", "episodes")
+    rows: list[dict[str, Any]] = []
+    for path in sorted((results.root / run).glob("test_*.json")):
+        found = results.json(run, path.name)
+        rows += [{"file": path.name, **game} for game in found.get("games", [found])]
+    yield objects(rows, ("file", *about, "mean", "human_normalised"), "The run was not tested.")
+
+
+def _again(place: Path, started: Sequence[dict[str, Any]], seed: object) -> Iterator[str]:
+    """Yield the commands that made a run, and the one that compares it."""
+    command = own_command(started) if started else ""
+    if type(seed) is int:  # else it is no seed, and nobody should paste it into a shell
+        command = command.replace("<seed>", str(seed))
+    lines = command.replace("<run>", shlex.quote(str(place))).split(" && ")
+    yield code([*filter(None, lines), shlex.join([*COMPARE, f"--runs={place}"])])
+    yield "Where the command leaves flags out, their values are in the table above."
+
+
+def _machine(records: Sequence[Record]) -> Iterator[str]:
     """Yield how the run used its machine: the mean over the records and the highest value."""
     book = EnergyBook(records)
     rows = [

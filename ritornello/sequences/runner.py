@@ -2,7 +2,7 @@
 
 Each run is a process of its own, so that one that fails, leaks or is killed cannot touch the next.
 A run holds the lock of its folder together with this process. If this process is killed, its run
-may live on a while; whoever resumes the sequence waits until that one is gone (`_Attempt`).
+may live on a while; whoever resumes the sequence waits until that one is gone (`_attempt`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -31,6 +31,10 @@ GRACE_S = 120.0  # for a run to save its checkpoint after SIGINT, before it is k
 POLL_S = 0.5
 LEFT_BEHIND = ("load_replay", "load_optimizer_save")  # by which a resume may leave something out
 ORPHAN_WAIT_S = 600.0  # for a run that has outlived its multi_train.py; it saves and ends by itself
+
+
+Progress = Callable[[RunState, float], None]  # is called with a run, and its seconds so far
+Attempt = Generator[bool, None, None]  # yields as long as it goes on
 
 
 class Interrupts:
@@ -51,6 +55,11 @@ class Interrupts:
         return self._requests.count > 0
 
     @property
+    def ends(self) -> bool:
+        """Whether what runs now is to be saved and ended, whoever wants that."""
+        return self.stop or self.ends_run
+
+    @property
     def at_once(self) -> bool:
         """Whether it is to be ended without being saved."""
         return self._requests.count > 1
@@ -69,7 +78,7 @@ class Interrupts:
 def run_sequence(
     folder: SequenceFolder,
     interrupts: Interrupts,
-    progress: Callable[[RunState, float], None] = lambda run, seconds: None,
+    progress: Progress = lambda run, seconds: None,
     only: Sequence[int] | None = None,
 ) -> None:
     """Run everything that is not done. Failures are recorded and passed over.
@@ -82,30 +91,29 @@ def run_sequence(
     """
     indices = range(len(folder.runs)) if only is None else only
     waiting = [index for index in indices if folder.runs[index].status != "done"]
-    active: list[_Attempt] = []
+    active: dict[int, tuple[int, Attempt]] = {}  # slot -> index of the run, and its attempt
     try:
         while waiting or active:
-            if interrupts.stop or interrupts.ends_run:
+            if interrupts.ends:
                 waiting = []
-            for index in _due(folder, waiting, [attempt.index for attempt in active]):
+            for index in _due(folder, waiting, [index for index, _ in active.values()]):
                 waiting.remove(index)
                 source = folder.source(folder.runs[index])
                 if source is None or (source.status == "done" and folder.run_folders(source)):
-                    active.append(_Attempt(folder, index, _free_slot(active), progress))
+                    slot = next(slot for slot in range(len(active) + 1) if slot not in active)
+                    active[slot] = index, _attempt(folder, index, slot, interrupts, progress)
                 else:
                     # Not a failure of its own: on a resume, the other is tried first.
                     run = folder.update(index, status="waiting")
                     progress(run, run.seconds)
-            active = [attempt for attempt in active if attempt.step(interrupts)]
+            for slot, (_, attempt) in list(active.items()):
+                if next(attempt, None) is None:
+                    del active[slot]
             if active:
-                active[0].wait(POLL_S)
+                threading.Event().wait(POLL_S)
     finally:
-        # Only if something failed here, such as the disk: what is under way saves and ends.
-        for attempt in active:
-            with contextlib.suppress(OSError):
-                attempt.interrupt()
-        for attempt in active:
-            attempt.end()
+        for _, attempt in active.values():  # only if something failed here, such as the disk
+            attempt.close()
 
 
 def _due(folder: SequenceFolder, waiting: Sequence[int], active: Sequence[int]) -> list[int]:
@@ -113,160 +121,114 @@ def _due(folder: SequenceFolder, waiting: Sequence[int], active: Sequence[int]) 
 
     A run that starts from another one, which is under way or waits itself, waits for it.
     """
-    due: list[int] = []
     pending = [folder.runs[index].name for index in (*active, *waiting)]
-    for index in waiting:
-        source = folder.source(folder.runs[index])
-        if len(active) + len(due) < folder.at_once and (
-            source is None or source.name not in pending
-        ):
-            due.append(index)
-    return due
+    sources = {index: folder.source(folder.runs[index]) for index in waiting}
+    ready = [index for index, of in sources.items() if of is None or of.name not in pending]
+    return ready[: max(0, folder.at_once - len(active))]
 
 
-def _free_slot(active: Sequence[_Attempt]) -> int:
-    """Return the number of a run among those at once: the first free one."""
-    taken = {attempt.slot for attempt in active}
-    return next(slot for slot in range(len(active) + 1) if slot not in taken)
+def _attempt(
+    folder: SequenceFolder, index: int, slot: int, interrupts: Interrupts, progress: Progress
+) -> Attempt:
+    """Run one run, or go on with it; yield at each look at it, as long as it goes on.
+
+    If it is closed before, the run saves and ends.
+
+    Args:
+      folder: the sequence.
+      index: of the run in it.
+      slot: its number among the runs at once.
+      interrupts: see `run_sequence`.
+      progress: see `run_sequence`.
+    """
+    run, began_s = folder.runs[index], time.monotonic()
+    path, before_s = folder.path / run.name, run.seconds  # of earlier attempts
+    path.mkdir(exist_ok=True)
+    lock = FileLock(path / RUN_LOCK_FILE)
+
+    def seconds() -> float:
+        return before_s + time.monotonic() - began_s
+
+    def finish(**changes: Any) -> None:
+        run = folder.update(index, **changes)
+        progress(run, run.seconds)
+
+    while not lock.acquire():
+        if interrupts.stop or time.monotonic() - began_s >= ORPHAN_WAIT_S:
+            return finish(status="stopped" if interrupts.stop else "waiting")
+        state = f"waiting: {lock.holder()} of an earlier multi_train.py is at"
+        progress(run.model_copy(update={"status": state}), seconds())
+        yield True
+    try:
+        if folder.has_ended(run):  # and whoever ran it could not note it any more
+            return finish(status="done", exit_code=None)
+        run = folder.update(index, status="running", exit_code=None)
+        process = _start(folder, run, slot, lock)
+        for _ in _until_ended(process, interrupts):
+            progress(run, seconds())
+            yield True
+    finally:
+        lock.release()
+    code = process.returncode
+    # A training leaves with 0 only at its own end; a test that is interrupted does so, too.
+    has_ended = (code == 0 and not is_test(run.flags)) or folder.has_ended(run)
+    is_over = has_ended or (code == 0 and not interrupts.stop)
+    status = "done" if is_over else "stopped" if interrupts.ends else "failed"
+    finish(status=status, exit_code=code, seconds=round(seconds(), 1))
+    return None
 
 
-class _Attempt:
-    """One run under way: its process, its state, and the wait for an earlier process of it."""
+def _until_ended(process: subprocess.Popen[bytes], interrupts: Interrupts) -> Attempt:
+    """Yield as long as a process goes on, and pass on what the user asks.
 
-    def __init__(
-        self,
-        folder: SequenceFolder,
-        index: int,
-        slot: int,
-        progress: Callable[[RunState, float], None],
-    ) -> None:
-        """Start nothing; `step` does.
+    It is asked once to save and end, has GRACE_S for it, and is then killed with its workers; so it
+    is if this is closed before.
+    """
+    kill_at_s: float | None = None
 
-        Args:
-          folder: the sequence.
-          index: of the run in it.
-          slot: its number among the runs at once.
-          progress: see `run_sequence`.
-        """
-        self.index = index
-        self.slot = slot
-        self._folder = folder
-        self._progress = progress
-        self._before_s = folder.runs[index].seconds  # of earlier attempts
-        self._began_s = time.monotonic()
-        self._path = folder.path / folder.runs[index].name
-        self._path.mkdir(exist_ok=True)
-        self._lock = FileLock(self._path / RUN_LOCK_FILE)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._kill_at_s: float | None = None
+    def interrupt() -> float:
+        process.send_signal(signal.SIGINT)
+        return time.monotonic() + GRACE_S
 
-    def step(self, interrupts: Interrupts) -> bool:
-        """Do what is due; return whether the attempt goes on. Never waits for the run."""
-        run = self._folder.runs[self.index]
-        if self._process is None:
-            return self._begin(run, interrupts)
-        code = self._look(interrupts)
-        if code is None:
-            return self._goes_on(run)
-        # A training leaves with 0 only at its own end; a test that is interrupted does so, too.
-        has_ended = (code == 0 and not is_test(run.flags)) or self._folder.has_ended(run)
-        is_over = has_ended or (code == 0 and not interrupts.stop)
-        stopped = interrupts.stop or interrupts.ends_run
-        status = "done" if is_over else "stopped" if stopped else "failed"
-        seconds = round(self._before_s + self._seconds, 1)
-        return self._finish(status=status, exit_code=code, seconds=seconds)
+    try:
+        while process.poll() is None:
+            if interrupts.ends and kill_at_s is None:
+                kill_at_s = interrupt()
+            if interrupts.at_once or (kill_at_s and time.monotonic() >= kill_at_s):
+                return
+            yield True
+    finally:
+        if process.poll() is None and not interrupts.at_once:
+            kill_at_s = kill_at_s or interrupt()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, kill_at_s - time.monotonic()))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        wait_for_killed(process)
 
-    def _begin(self, run: RunState, interrupts: Interrupts) -> bool:
-        """Start the run, unless an earlier process of it is still there."""
-        if self._lock.acquire():
-            if self._folder.has_ended(run):  # and whoever ran it could not note it any more
-                return self._finish(status="done", exit_code=None)
-            run = self._folder.update(self.index, status="running", exit_code=None)
-            self._start(run)
-        elif interrupts.stop or self._seconds >= ORPHAN_WAIT_S:
-            return self._finish(status="stopped" if interrupts.stop else "waiting")
-        else:
-            state = f"waiting: {self._lock.holder()} of an earlier multi_train.py is at"
-            run = run.model_copy(update={"status": state})
-        return self._goes_on(run)
 
-    def _goes_on(self, run: RunState) -> bool:
-        self._progress(run, self._before_s + self._seconds)
-        return True
-
-    def _finish(self, **changes: Any) -> bool:
-        self.end()
-        run = self._folder.update(self.index, **changes)
-        self._progress(run, run.seconds)
-        return False
-
-    @property
-    def _seconds(self) -> float:
-        """How long it has been, waiting included."""
-        return time.monotonic() - self._began_s
-
-    def _start(self, run: RunState) -> None:
-        """Start main.py; the folder is ours."""
-        line = command(self._folder, run, self.slot)
-        write_json(self._path / "overrides.json", self._folder.resolved_flags(run))
-        with open(self._path / OUTPUT_FILE, "ab", opener=_open_no_link) as log:
-            log.write(f"$ {shlex.join(line)}\n".encode())
-            log.flush()
-            # A session of its own: the terminal sends Ctrl-C to every process in its group, and a
-            # run must get exactly one, from us. It holds the lock too, for when we are killed.
-            self._process = subprocess.Popen(
-                line,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=PROJECT_ROOT if IS_CLONE else None,
-                start_new_session=True,
-                pass_fds=(self._lock.descriptor,),
-                env=environment_for_child(),
-            )
-        self._lock.name_holder(self._process.pid)
-
-    def _look(self, interrupts: Interrupts) -> int | None:
-        """Return the exit status, None while the process goes on; pass on what the user asks."""
-        assert self._process is not None
-        code = self._process.poll()
-        if code is None and (interrupts.stop or interrupts.ends_run):
-            self.interrupt()
-            if interrupts.at_once:
-                self._kill_at_s = time.monotonic()
-        return self._kill() if code is None and self._is_overdue() else code
-
-    def wait(self, seconds: float) -> None:
-        """Return when the process ends, or after so many seconds."""
-        if self._process is None:
-            threading.Event().wait(seconds)
-            return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=seconds)
-
-    def interrupt(self) -> None:
-        """Ask the process to save and end, once; it has GRACE_S for it."""
-        if self._process is not None and self._kill_at_s is None:
-            self._process.send_signal(signal.SIGINT)
-            self._kill_at_s = time.monotonic() + GRACE_S
-
-    def end(self) -> None:
-        """Let the process save and end, or kill it; give the folder back. Idempotent."""
-        if self._process is not None and self._process.poll() is None:
-            self.interrupt()
-            while self._process.poll() is None and not self._is_overdue():
-                self.wait(POLL_S)
-            self._kill()
-        self._lock.release()
-
-    def _kill(self) -> int:
-        """Kill the process and its workers, if it has not ended; return its exit status."""
-        assert self._process is not None
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        return wait_for_killed(self._process)
-
-    def _is_overdue(self) -> bool:
-        return self._kill_at_s is not None and time.monotonic() >= self._kill_at_s
+def _start(
+    folder: SequenceFolder, run: RunState, slot: int, lock: FileLock
+) -> subprocess.Popen[bytes]:
+    """Start main.py; the folder is ours."""
+    line, path = command(folder, run, slot), folder.path / run.name
+    write_json(path / "overrides.json", folder.resolved_flags(run))
+    with open(path / OUTPUT_FILE, "ab", opener=_open_no_link) as log:
+        log.write(f"$ {shlex.join(line)}\n".encode())
+        log.flush()
+        # A session of its own: the terminal sends Ctrl-C to every process in its group, and a run
+        # must get exactly one, from us. It holds the lock too, for when we are killed.
+        process = subprocess.Popen(
+            line,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=PROJECT_ROOT if IS_CLONE else None,
+            start_new_session=True,
+            pass_fds=(lock.descriptor,),
+            env=environment_for_child(),
+        )
+    lock.name_holder(process.pid)
+    return process
 
 
 def _open_no_link(path: str, flags: int) -> int:
