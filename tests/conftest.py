@@ -1,7 +1,5 @@
 """What every test needs: one thread per process, no hypothesis deadlines, GPU tests skipped."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -5,8 +5,6 @@ syntax: "tests.fakes:tests/Counting-v0" (or "tests.fakes:Counting-v0"). Each is 
 the seed of its reset.
 """
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete

@@ -19,8 +19,6 @@ A plan hurts the learner's process, not its workers. `torn n` lets the first n b
 reach the system and then kills the process.
 """
 
-from __future__ import annotations
-
 import errno
 import fnmatch
 import json

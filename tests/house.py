@@ -1,7 +1,5 @@
 """The source tree, as the house rules see it."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from functools import cache

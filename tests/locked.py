@@ -1,7 +1,5 @@
 """Games in which most actions are not allowed, and a forbidden one ends the game."""
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete

@@ -1,7 +1,5 @@
 """Names on a command line: other spellings are taken, other programs' names are answered."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 

@@ -1,7 +1,5 @@
 """The reader's door, examples/one_file.py: its loss is the platform's, and it learns."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 

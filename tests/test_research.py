@@ -1,7 +1,5 @@
 """The research wing stands on the product as it is; `make research-test` tests the wing itself."""
 
-from __future__ import annotations
-
 from research import tables
 from research.compare_peers import parse
 from research.queue.plan import SHIPPED_QUEUE, load_queue

@@ -1,7 +1,5 @@
 """The agents in models/: each is whole, was tested, and is named where a reader looks."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One version: of the program, of its packaging, of its change log and of its citation."""
 
-from __future__ import annotations
-
 import json
 
 import yaml

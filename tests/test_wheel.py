@@ -1,7 +1,5 @@
 """The package as a user installs it: a wheel, in an environment and a folder of the user's own."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

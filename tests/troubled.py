@@ -5,8 +5,6 @@ environment variable TROUBLE_DIR, a folder that a test makes: whoever makes a fi
 the trouble, so that it comes once in a run, and the successor plays on.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What environments may do to the process they live in. Needs the standard library only."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -4,8 +4,6 @@ Importing this module registers them, as tests/fakes.py does: "tests.worlds:test
 deterministic given the seed of its reset, and what the best policy earns is known.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 

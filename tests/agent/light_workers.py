@@ -5,8 +5,6 @@ trouble that their config names. Used in the place of the real ones where a pool
 tested, not theirs.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """An environment that draws what no film can show; its first picture is a good one."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import gymnasium

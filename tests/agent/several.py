@@ -1,7 +1,5 @@
 """Several learners in one process or in several, and one learner with all of their batches."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Saved states: what this program saves is gone on from, and all else is refused in one message."""
 
-from __future__ import annotations
-
 import copy
 import math
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Agents that have not learned anything, as model folders, for analyses that load agents."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ritornello.agent.assembly import Blueprint, build_model

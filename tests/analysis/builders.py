@@ -1,7 +1,5 @@
 """Run folders and sequences as the program leaves them, with returns that a test can foretell."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

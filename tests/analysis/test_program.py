@@ -1,7 +1,5 @@
 """The program `python -m ritornello.analysis`: results that cannot be written, and Ctrl-C."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NoReturn
 

@@ -5,8 +5,6 @@ files, and ends with a resume, which has to train on and end with status 0. The 
 it: `--only=kill-worker --first=17 --scenarios=1` plays scenario 17 again. Linux only.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import shutil

@@ -1,7 +1,5 @@
 """The faults of chaos: each is done to a training at work, and says how the session may end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

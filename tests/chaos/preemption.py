@@ -1,7 +1,5 @@
 """A false scheduler: one command line again and again, each time ended by signals at random."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import signal

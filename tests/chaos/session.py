@@ -1,7 +1,5 @@
 """One session of main.py under chaos: it is begun, waited for, and looked at from outside."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

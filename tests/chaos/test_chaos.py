@@ -1,7 +1,5 @@
 """One scenario of each fault: the short form of `make chaos`."""
 
-from __future__ import annotations
-
 import os
 import random
 import sys

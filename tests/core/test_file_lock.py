@@ -1,7 +1,5 @@
 """A lock is one holder's, and no death leaves it behind."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Whatever code of the user does to its process, the program finds it as it was."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import logging.config

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from ritornello.core.markdown import table
 
 

@@ -1,7 +1,5 @@
 """What comes from outside is bounded, or refused with one message."""
 
-from __future__ import annotations
-
 import os
 import sys
 

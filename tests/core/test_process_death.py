@@ -1,7 +1,5 @@
 """Real processes, killed. The programs are tiny: none of them imports more than core/."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """The interpreter: whether it fits, and how it is named in commands that are printed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Small reproducible runs in this process, hurt on purpose, and what is left of them."""
 
-from __future__ import annotations
-
 import gc
 from dataclasses import dataclass
 

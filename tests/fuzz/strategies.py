@@ -1,7 +1,5 @@
 """Input that nobody would write on purpose, and what becomes of it: honoured, or one message."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

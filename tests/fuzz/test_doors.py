@@ -3,8 +3,6 @@
 `FUZZ_TIMES=50 python -m pytest tests/fuzz` tries 50 times as many.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

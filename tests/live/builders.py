@@ -1,7 +1,5 @@
 """Run folders as a trainer leaves them, made of nothing, in the size that a test asks for."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """A browser of the tests: Starlette's client, with the address of a page and its cookie."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 
@@ -28,7 +26,7 @@ class Browser(TestClient):
         app = application(self.page, hosts, any_address=any_address)
         super().__init__(app, base_url=HOST, follow_redirects=False)
 
-    def enter(self) -> Browser:
+    def enter(self):
         """Open the printed address."""
         assert self.get("/", params={"token": self.keys.token}).status_code == 303
         return self

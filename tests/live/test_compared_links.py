@@ -1,7 +1,5 @@
 """A comparison of the page reads nothing through a link, although its readers would follow one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

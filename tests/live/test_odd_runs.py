@@ -1,7 +1,5 @@
 """One odd run must not take the others from the page, whatever its name and its files hold."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

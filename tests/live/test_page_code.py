@@ -5,8 +5,6 @@ They need node and jsdom, and are skipped where one of them is missing. Such as:
     npm install --prefix /somewhere jsdom@24 && export NODE_PATH=/somewhere/node_modules
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

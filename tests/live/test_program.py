@@ -1,7 +1,5 @@
 """`python -m ritornello.live` as a program: what it says, and how it ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterable
 from pathlib import Path

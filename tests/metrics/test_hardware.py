@@ -1,7 +1,5 @@
 """A machine of files: counters of energy, sensors and processes, and a false library of the GPU."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from ritornello.core.episode import EpisodeEnd

@@ -1,7 +1,5 @@
 """Services that collect runs, by false modules: what they are told, and whom they hold up."""
 
-from __future__ import annotations
-
 import json
 import sys
 import types

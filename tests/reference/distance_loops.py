@@ -1,7 +1,5 @@
 """The distances of replay in plain loops, one candidate at a time. Slow on purpose."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

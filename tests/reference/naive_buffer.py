@@ -1,7 +1,5 @@
 """A replay buffer as one would write it first: lists, searched from the front. Slow on purpose."""
 
-from __future__ import annotations
-
 
 class NaiveBuffer:
     """Holds ids, oldest first, how often each was drawn, and the priority of each."""

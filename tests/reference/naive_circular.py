@@ -3,8 +3,6 @@
 Luo et al., "IMPACT" (2020): N batches, each of which is used K times and then replaced.
 """
 
-from __future__ import annotations
-
 
 class NaiveCircular:
     """Holds [id, draws] of unrolls, the one that has waited longest first."""

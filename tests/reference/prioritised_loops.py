@@ -1,7 +1,5 @@
 """Prioritised replay as Schaul et al. (2016) write it, in plain loops: slow on purpose."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

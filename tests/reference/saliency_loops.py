@@ -1,7 +1,5 @@
 """Perturbation saliency as the paper writes it: a picture and a forward pass for every point."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from scipy import ndimage

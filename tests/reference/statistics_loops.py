@@ -1,7 +1,5 @@
 """The statistics over runs and games as their papers write them: in loops, slow on purpose."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf
 

@@ -4,8 +4,6 @@ Written from the published description of the layers, with torch's functions and
 no module of ours is used. `weights` is a state dict as TorchBeast saves it under model_state_dict.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor

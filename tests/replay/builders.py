@@ -1,7 +1,5 @@
 """Small unrolls, items and managers for the tests of replay."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any

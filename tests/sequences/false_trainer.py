@@ -4,8 +4,6 @@ What else it does is told by the discount: 0.5 fails, 0.6 waits for a signal at 
 to its end but says so with a failure.
 """
 
-from __future__ import annotations
-
 import json
 import pathlib
 import signal

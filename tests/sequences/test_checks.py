@@ -1,7 +1,5 @@
 """A folder or a plan of a stranger runs nothing of his, and writes nothing outside of itself."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

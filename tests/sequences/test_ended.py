@@ -1,7 +1,5 @@
 """A training that came to its own end is done, whatever became of its process and of our file."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A search: Optuna chooses, trials are runs of a sequence, and a killed one goes on."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

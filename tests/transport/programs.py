@@ -1,7 +1,5 @@
 """What the child processes of these tests run. A module of its own: spawned children import it."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

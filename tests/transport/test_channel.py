@@ -1,7 +1,5 @@
 """Whole workers in spawned processes: what arrives, who dies, what is left."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """What can be seen of a process from outside, whatever it does."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """The protocol of mailbox and bell within one process, and with peers that are killed."""
 
-from __future__ import annotations
-
 import multiprocessing
 import signal
 

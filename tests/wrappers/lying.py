@@ -3,8 +3,6 @@
 `tests.wrappers.lying:Lying-v0` does at its third step what `make_lying` was told.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """What AleVector adds to the C++ object, with the object or with a script in its place."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

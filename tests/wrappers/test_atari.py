@@ -1,7 +1,5 @@
 """Each rule of Atari by itself, on a game whose frames can be computed by hand."""
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete

@@ -1,7 +1,5 @@
 """BatchVector: one call steps all environments, and the rows are those of one at a time."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

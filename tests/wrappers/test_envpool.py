@@ -1,7 +1,5 @@
 """EnvPool as a backend: its ids, and the rules of Atari with it."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Lists of games as they are typed."""
 
-from __future__ import annotations
-
 import pytest
 
 from ritornello.core.errors import ConfigError

@@ -1,7 +1,5 @@
 """GymVector on environments of which every row is known."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is a picture, where its channels are, and how fast pictures follow each other."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Environments that lie are caught in the step in which they do, and named with what they show."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """Atari ids of one's own: what they are registered with is played, by whichever backend can."""
 
-from __future__ import annotations
-
 import contextlib
 
 import gymnasium

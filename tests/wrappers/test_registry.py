@@ -1,7 +1,5 @@
 """From names and configs to environments, and the words for what cannot be had."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import replace

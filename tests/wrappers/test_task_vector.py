@@ -1,7 +1,5 @@
 """Several games in one vector: every row is what the game alone would have shown."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The C++ vector and the readable wrappers are twins: pixels, rewards, ends and statistics."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

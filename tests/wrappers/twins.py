@@ -1,7 +1,5 @@
 """Play the same game through both implementations and compare every row."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 

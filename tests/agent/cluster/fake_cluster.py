@@ -3,8 +3,6 @@
 Each block follows from its numbers alone, so that every one of them can be checked.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import deque
 from dataclasses import dataclass, field
