@@ -1,36 +1,29 @@
 """One invocation of main.py. All mistakes of the user are found before anything is made.
 
 `prepare` resolves flags, checkpoint, environment and machine, and checks memory; it starts no
-process and makes no folder. `Session.run` then trains or tests, and returns the exit status.
+process and makes no folder. `Session.run` (agent/run/training.py) then trains or tests.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ritornello.agent.assembly import Blueprint, env_config, model_of_shapes
 from ritornello.agent.learners.place import ALONE_HERE, Place
 from ritornello.agent.models.action_values import EPSILON
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.run.checks import check_session, check_several
-from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator, join
+from ritornello.agent.run.coordinator import Coordinator, join
 from ritornello.agent.run.memory import check_memory
-from ritornello.agent.run.training import Ending, Training
+from ritornello.agent.run.training import Session
 from ritornello.agent.stored.checkpoint import Checkpoint, load
-from ritornello.core.command_line import printable, tell
-from ritornello.core.errors import CheckpointError, ConfigError, EnvironmentFault, RunIsDone
+from ritornello.core.errors import CheckpointError, ConfigError, RunIsDone
 from ritornello.core.plain_data import shown_text
-from ritornello.core.process_death import started_in_here_ended
 from ritornello.core.spec import EnvSpec
-from ritornello.core.standard_error import say
-from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
-from ritornello.core.warden import Warden
 from ritornello.flags.earlier import modern
 from ritornello.flags.names import named_values
 from ritornello.flags.options import Flags, unset_schedule_steps
@@ -38,10 +31,6 @@ from ritornello.flags.parsing import parse
 from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.registry import make_env_spec, tried
 from ritornello.wrappers.trusted_modules import module_of
-
-if TYPE_CHECKING:
-    from ritornello.agent.run.warm_start import WarmStart
-    from ritornello.agent.testing.score_table import Report
 
 LEARNER_TIMEOUT_S = 60.0  # the run ends if one of several learners does not answer for so long
 
@@ -248,112 +237,3 @@ def _check_limits(flags: Flags, checkpoint: Checkpoint | None) -> None:
             f"{flags.environment_max_steps:,}: give a larger one to go on. To train for that many "
             "more in a new run with these weights, its counters at zero: --op_mode=train"
         )
-
-
-@dataclass(frozen=True)
-class Session:
-    """A checked invocation, ready to run."""
-
-    blueprint: Blueprint
-    checkpoint: Checkpoint | None
-    argv: list[str]
-    start: WarmStart | None = None  # of a new run that starts from the checkpoint's weights
-    envs: tuple[str, ...] = ()  # ids of the games to play in test mode
-    coordinator: Coordinator = SINGLE_LEARNER
-
-    def run(self, stop: StopSignals | None = None) -> int:
-        """Train or test; return the exit status.
-
-        Args:
-          stop: what the user asks for meanwhile; None: nobody can ask.
-
-        Raises:
-          ConfigError: if the run cannot be begun where it should be; nothing was started then.
-        """
-        stop = stop or StopSignals()
-        if self.blueprint.flags.op_mode == "test":
-            with stop.answered_by(Answer.RAISE):
-                return self._test()
-        return self.train(stop).status
-
-    def train(self, stop: StopSignals) -> Ending:
-        """Train; return how it ended. Failures of the run are in there, and in its log.
-
-        Args:
-          stop: what the user asks for meanwhile.
-
-        Raises:
-          ConfigError: if the run cannot be begun where it should be; nothing was started then.
-        """
-        flags = self.blueprint.flags
-        page: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
-        if flags.live and self.blueprint.place.speaks:
-            from ritornello.agent.run.live_page import live_page
-
-            page = live_page(flags.results_dir)
-        checkpoint = None if self.start else self.checkpoint
-        training = Training(
-            self.blueprint, self.argv, stop, checkpoint, self.start, self.coordinator
-        )
-        with stop.answered_by(Answer.NOTE), page:
-            try:
-                return training.run()
-            except BaseException as error:
-                self.coordinator.announce_failure(error)
-                raise
-
-    def test(self, show: Callable[[str], None] = tell) -> list[Report]:
-        """Play whole games with the loaded agent; return a report for each of the games played.
-
-        Args:
-          show: function that is called with each line of progress.
-
-        Raises:
-          ConfigError: if nothing can be written where the games belong; none was played then.
-          EnvironmentFault: if an environment fails.
-          UnfinishedError: if the test could not go on, or its games could not be written.
-          KeyboardInterrupt: if the user interrupted before the first game was over.
-        """
-        from ritornello.agent.testing.evaluator import evaluate, evaluate_all
-
-        assert self.checkpoint is not None
-        output = self._test_folder()
-        warden = Warden()
-        warden.keep_own_children()  # environments may own processes
-        try:
-            with started_in_here_ended():
-                if self.blueprint.flags.test_all_checkpoints:
-                    evaluate_all(self.blueprint, self.checkpoint, output, envs=self.envs, show=show)
-                    return []
-                return evaluate(self.blueprint, self.checkpoint, output, envs=self.envs, show=show)
-        finally:
-            warden.close()
-
-    def _test_folder(self) -> Path:
-        """Return where a test writes."""
-        from ritornello.agent.stored.model_file import folder_of
-
-        assert self.checkpoint is not None
-        return folder_of(self.checkpoint, self.blueprint.flags.results_dir)
-
-    def _test(self) -> int:
-        from ritornello.agent.testing.evaluator import UnfinishedError
-        from ritornello.agent.testing.score_table import SCORES
-
-        flags = self.blueprint.flags
-        try:
-            reports = self.test(tell if flags.console else lambda text: None)
-        except KeyboardInterrupt:
-            if flags.test_all_checkpoints:
-                table = printable(str(self._test_folder() / SCORES))
-                say(f"interrupted: what was finished is in {table}; the same command goes on there")
-            else:
-                say("interrupted before the first game was over")
-            return INTERRUPTED
-        except (EnvironmentFault, UnfinishedError) as fault:
-            say(f"error: {printable(str(fault))}")
-            return 1
-        if flags.test_all_checkpoints:
-            return 0
-        over = {report.env for report in reports if report.episodes >= report.asked}
-        return 0 if over >= set(self.envs) else INTERRUPTED

@@ -34,7 +34,7 @@ from ritornello.wrappers.trusted_modules import module_of
 
 if TYPE_CHECKING:
     from ritornello.agent.run.trainer import Summary
-    from ritornello.agent.run.training import Training
+    from ritornello.agent.run.training import Session
 
 # Why a session ended.
 REASONS = {
@@ -47,22 +47,22 @@ REASONS = {
 log = logging.getLogger(__name__)
 
 
-def log_start(training: Training, folder: RunFolder) -> None:
+def log_start(session: Session, folder: RunFolder) -> None:
     """Say what is going to be trained."""
-    blueprint, checkpoint, start = training.blueprint, training.checkpoint, training.start
+    blueprint, checkpoint, start = session.blueprint, session.resumed, session.start
     flags, spec = blueprint.flags, blueprint.env_spec
     log.info("run folder %s", as_typed(folder.path))
-    for remark in remarks(training.argv, flags):
+    for remark in remarks(session.argv, flags):
         log.info("note: %s", remark)
-    if idle := without_effect(flags, training.argv):
+    if idle := without_effect(flags, session.argv):
         named = ", ".join(f"--{name}" for name in idle)
         log.warning("no effect with --algorithm=%s: %s", flags.algorithm, named)
     log.info("%s", describe(env_config(flags), restorable=flags.reproducible))
-    networks = describe_networks(training.blueprint.model_config, spec)
+    networks = describe_networks(blueprint.model_config, spec)
     log.info("model %s; an action is %s", networks, spec.actions.describe())
     _log_machine(blueprint)
     if spec.task_count > 1:
-        _log_games(training)
+        _log_games(session)
     buffers = [f"{c.type} {float(c.sample_ratio):g} of {c.capacity}" for c in replay_configs(flags)]
     log.info(
         "replay: %s; an unroll of %d steps takes %.0f kB; seed %d", ", ".join(buffers),
@@ -106,8 +106,8 @@ def _log_resume(checkpoint: Checkpoint) -> None:
         log.info("flags of an earlier version are passed over: %s", ", ".join(sorted(gone)))
 
 
-def _log_games(training: Training) -> None:
-    blueprint, checkpoint, start = training.blueprint, training.checkpoint, training.start
+def _log_games(session: Session) -> None:
+    blueprint, checkpoint, start = session.blueprint, session.resumed, session.start
     flags = blueprint.flags
     games = dict(zip(blueprint.env_spec.tasks, blueprint.environments_of_games(), strict=True))
     shown = ", ".join(f"{count} of {game_name(game)}" for game, count in games.items())

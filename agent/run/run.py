@@ -12,7 +12,7 @@ from ritornello.agent.learning.bad_updates import BadUpdates
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.pool import ProcessPool
 from ritornello.agent.pools.worker_pool import WorkerPool
-from ritornello.agent.run.coordinator import Coordinator
+from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator
 from ritornello.agent.run.experience import Experience, Serial
 from ritornello.agent.run.status import Status
 from ritornello.agent.run.tally import new_tally
@@ -36,27 +36,29 @@ class Run:
         self,
         blueprint: Blueprint,
         folder: RunFolder,
-        stop: StopSignals,
-        status: Status,
-        coordinator: Coordinator,
-        make_experience: MakeExperience,
-        checkpoint: Checkpoint | None,
-        weights: dict[str, Tensor] | None,
+        checkpoint: Checkpoint | None = None,
+        *,
+        weights: dict[str, Tensor] | None = None,
+        stop: StopSignals | None = None,
+        status: Status | None = None,
+        coordinator: Coordinator = SINGLE_LEARNER,
+        experience: MakeExperience | None = None,
     ) -> None:
         """Build all that learns, in the state of the checkpoint; start nothing.
 
         Args:
           blueprint: flags and shapes.
           folder: folder of the run.
-          stop: what the user asks for meanwhile.
-          status: what tells those who look from outside.
-          coordinator: the other learners.
-          make_experience: makes what batches come from.
           checkpoint: from which the run continues; None: it begins.
           weights: those of a model with which a new run begins; None: freshly drawn.
+          stop: what the user asks for meanwhile; None: nobody can ask.
+          status: what writes down how the run is, for who looks from outside; None: nobody does.
+          coordinator: the other learners of the run.
+          experience: makes what batches come from; None: what the flags ask for.
         """
         self.blueprint, self.flags, self.folder = blueprint, blueprint.flags, folder
-        self.stop, self.status, self.coordinator = stop, status, coordinator
+        self.stop, self.coordinator = stop or StopSignals(), coordinator
+        self.status = status or Status(folder.path, None)
         self.checkpoint = checkpoint
         self.learner = blueprint.learner(coordinator.group)
         if weights is not None:
@@ -68,7 +70,8 @@ class Run:
         self.board = WeightBoard(blueprint.acting_weights.nbytes)
         # After a resume the games are others than after the first start.
         done = 0 if checkpoint is None else checkpoint.updates
-        self.experience = make_experience(blueprint, self.board, done * LIVES_PER_UPDATE)
+        make = experience or make_experience
+        self.experience = make(blueprint, self.board, done * LIVES_PER_UPDATE)
         # Further parts of the state, by their keys; an empty one is left out.
         self.more_state: dict[str, Callable[[], dict[str, Any]]] = {}
         if checkpoint is not None:

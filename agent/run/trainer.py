@@ -16,26 +16,19 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
-
-from torch import Tensor
 
 from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
-from ritornello.agent.assembly import Blueprint
 from ritornello.agent.learning.feed import PackedBatch
 from ritornello.agent.process_group import LearnerLost
 from ritornello.agent.run.control import Control
-from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator, kind_of
+from ritornello.agent.run.coordinator import kind_of
 from ritornello.agent.run.experience import Moment
 from ritornello.agent.run.recorder import Recorder
-from ritornello.agent.run.run import MakeExperience, MakePool, Run, make_experience
+from ritornello.agent.run.run import Run
 from ritornello.agent.run.saving import Saving
-from ritornello.agent.run.status import Status
-from ritornello.agent.stored.checkpoint import Checkpoint
-from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.core.stop_signals import INTERRUPTED, StopSignals
+from ritornello.core.stop_signals import INTERRUPTED
 from ritornello.metrics.health import Finding
 from ritornello.metrics.machine_share import load
 from ritornello.metrics.sinks import Sink
@@ -79,45 +72,19 @@ class Trainer:
     """Runs one training session of one run. Use once."""
 
     def __init__(
-        self,
-        blueprint: Blueprint,
-        folder: RunFolder,
-        sink: Sink,
-        checkpoint: Checkpoint | None = None,
-        *,
-        weights: dict[str, Tensor] | None = None,
-        stop: StopSignals | None = None,
-        flush: Callable[[], bool | None] | None = None,
-        make_pool: MakePool | None = None,
-        experience: MakeExperience | None = None,
-        coordinator: Coordinator = SINGLE_LEARNER,
-        status: Status | None = None,
+        self, run: Run, sink: Sink, flush: Callable[[], bool | None] | None = None
     ) -> None:
-        """Build every part; start nothing.
+        """Start nothing.
 
         Args:
-          blueprint: flags and shapes.
-          folder: folder of the run.
+          run: what is trained.
           sink: where records and games are reported; belongs to the caller.
-          checkpoint: checkpoint from which the run continues.
-          weights: with which a new run begins; None: freshly drawn.
-          stop: what the user asks for meanwhile; None: nobody can ask.
           flush: brings all that was reported to the disk, within seconds, and says whether it is
             there; None: the sink's own.
-          make_pool: makes what unrolls come from, with the board on which the newest weights will
-            be, and the life of the workers; None: what the flags ask for.
-          experience: makes what gives batches, given the same; None: what the flags ask for, on
-            the pool.
-          coordinator: the other learners of the run.
-          status: what writes down how the run is, for who looks from outside; None: nobody does.
         """
-        self._run = run = Run(
-            blueprint, folder, stop or StopSignals(), status or Status(folder.path, None),
-            coordinator, experience or partial(make_experience, make_pool=make_pool), checkpoint,
-            weights,
-        )  # fmt: skip
-        self._flags, self._blueprint = run.flags, blueprint
-        self._stop, self._coordinator, self._board = run.stop, coordinator, run.board
+        self._run = run
+        self._flags, self._blueprint = run.flags, run.blueprint
+        self._stop, self._coordinator, self._board = run.stop, run.coordinator, run.board
         self._learner, self._tally, self._experience = run.learner, run.tally, run.experience
         self._saving = Saving(run, flush or sink.flush)
         self.evaluating = _evaluating_of(run)
@@ -130,7 +97,7 @@ class Trainer:
         self._has_learned = False
         self._stop_reason = ""
         self._published_at = 0.0
-        is_on_gpu = blueprint.choices.device.type == "cuda"
+        is_on_gpu = run.blueprint.choices.device.type == "cuda"
         self._publish_each_s = PUBLISH_EACH_S if is_on_gpu else 0.0
         self._learner_failed = False
         self._is_heir = False  # of learner 0, which is lost: this one saves

@@ -1,15 +1,16 @@
-"""One session of training in its run folder: a new run, or one more session of an old one.
+"""`Session`: one training in its run folder, or one test. `agent.session.prepare` makes it.
 
-`Training` holds what `agent.session.prepare` has found sound. It makes or takes over the folder,
-opens log and sinks, lets the trainer run, and writes down how it ended. From the log's opening on,
-every failure is one message in it and the exit status 1; before it, nothing has been started.
+A training makes or takes over the folder, opens log and sinks, lets the trainer run, and writes
+down how it ended. From the log's opening on, every failure is one message in it and the exit status
+1; before it, nothing has been started.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,17 +24,22 @@ from ritornello.agent.process_group import LearnerLost
 from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator
 from ritornello.agent.run.messages import REASONS, log_end, log_start
 from ritornello.agent.run.reporting import Reporting
+from ritornello.agent.run.run import Run
 from ritornello.agent.run.trainer import Summary, Trainer
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.core.errors import PlatformError
+from ritornello.core.command_line import printable, tell
+from ritornello.core.errors import EnvironmentFault, PlatformError
 from ritornello.core.kept_settings import set_torch
+from ritornello.core.process_death import started_in_here_ended
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
+from ritornello.core.warden import Warden
 
 if TYPE_CHECKING:
     from ritornello.agent.run.warm_start import WarmStart
+    from ritornello.agent.testing.score_table import Report
 
 # Beside a GPU the learner gives Python's lock away at each of many small operations, and may wait
 # for so long until the thread that makes batches gives it back. With Python's own 5 ms a run had a
@@ -46,7 +52,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Ending:
-    """How a session ended; what went wrong has been logged."""
+    """How a training ended; what went wrong has been logged."""
 
     status: int  # exit status
     folder: Path
@@ -55,28 +61,64 @@ class Ending:
 
 
 @dataclass(frozen=True)
-class Training:
-    """A session of training, ready to run."""
+class Session:
+    """A checked invocation, ready to run."""
 
     blueprint: Blueprint
-    argv: Sequence[str]  # the command line without the program's name, for run.json
-    stop: StopSignals  # what the user asks for meanwhile
-    checkpoint: Checkpoint | None = None  # what a run goes on from
-    start: WarmStart | None = None  # what a new run takes its weights from
+    checkpoint: Checkpoint | None  # to go on from, to start from or to test
+    argv: list[str]  # the command line without the program's name
+    start: WarmStart | None = None  # of a new run that starts from the checkpoint's weights
+    envs: tuple[str, ...] = ()  # ids of the games to play in test mode
     coordinator: Coordinator = SINGLE_LEARNER
 
-    def run(self) -> Ending:
+    def run(self, stop: StopSignals | None = None) -> int:
+        """Train or test; return the exit status.
+
+        Args:
+          stop: what the user asks for meanwhile; None: nobody can ask.
+
+        Raises:
+          ConfigError: if the run cannot be begun where it should be; nothing was started then.
+        """
+        stop = stop or StopSignals()
+        if self.blueprint.flags.op_mode == "test":
+            with stop.answered_by(Answer.RAISE):
+                return self._test()
+        return self.train(stop).status
+
+    # --- training --------------------------------------------------------------------------------
+
+    def train(self, stop: StopSignals) -> Ending:
         """Train until a limit, a wish to stop or a failure; return how it ended.
+
+        Args:
+          stop: what the user asks for meanwhile.
 
         Raises:
           ConfigError: if there can be no run folder, or another session has saved in it since the
             checkpoint was read; nothing was started then.
         """
-        if self.blueprint.flags.background:
-            go_to_background()
-        return self._run_first() if self.blueprint.place.speaks else self._run_other()
+        flags, place = self.blueprint.flags, self.blueprint.place
+        page: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+        if flags.live and place.speaks:
+            from ritornello.agent.run.live_page import live_page
 
-    def _run_first(self) -> Ending:
+            page = live_page(flags.results_dir)
+        with stop.answered_by(Answer.NOTE), page:
+            try:
+                if flags.background:
+                    go_to_background()
+                return self._train_first(stop) if place.speaks else self._train_other(stop)
+            except BaseException as error:
+                self.coordinator.announce_failure(error)
+                raise
+
+    @property
+    def resumed(self) -> Checkpoint | None:
+        """The checkpoint that a run goes on from; None: a new run begins."""
+        return None if self.start else self.checkpoint
+
+    def _train_first(self, stop: StopSignals) -> Ending:
         """Train as the learner that decides and writes."""
         flags = self.blueprint.flags
         resumed = self._resumed_folder()
@@ -87,16 +129,16 @@ class Training:
 
                 check_not_saved_since(self.checkpoint)
             with closing(Reporting(folder, flags)) as reporting:
-                return self._train(folder, reporting)
+                return self._train(stop, folder, reporting)
 
-    def _run_other(self) -> Ending:
+    def _train_other(self, stop: StopSignals) -> Ending:
         """Train as another learner than the first."""
         path = Path(self.coordinator.broadcast(""))
         path.mkdir(parents=True, exist_ok=True)  # on another machine it is another folder
         place = self.blueprint.place
         folder = RunFolder(path)
         with closing(Reporting(folder, self.blueprint.flags, place.rank)) as reporting:
-            ending = self._train(folder, reporting)
+            ending = self._train(stop, folder, reporting)
             error = ending.failure
             is_first = isinstance(error, LearnerLost) and 0 in error.ranks  # it cannot say it
             if is_first and not place.is_launched:  # or the launcher does
@@ -105,31 +147,30 @@ class Training:
 
     def _resumed_folder(self) -> RunFolder | None:
         """Return the folder of the run that goes on; None: a new one is made."""
-        if self.checkpoint is None or self.blueprint.flags.new_run_folder:
+        if self.resumed is None or self.blueprint.flags.new_run_folder:
             return None
-        path = run_of(self.checkpoint.path)
+        path = run_of(self.resumed.path)
         return None if path is None else RunFolder(path)
 
-    def _train(self, folder: RunFolder, reporting: Reporting) -> Ending:
+    def _train(self, stop: StopSignals, folder: RunFolder, reporting: Reporting) -> Ending:
         """Train with the log open: whatever fails from here on is a message in it."""
+        resumed, place = self.resumed, self.blueprint.place
         try:
             _set_up_torch(self.blueprint)
             self._begin(folder)
-            resumed_at = None if self.checkpoint is None else self.checkpoint.agent_steps
-            trainer = Trainer(
-                self.blueprint, folder, reporting.open_sinks(resumed_at), self.checkpoint,
-                weights=None if self.start is None else self.start.weights,
-                stop=self.stop, flush=reporting.flush, coordinator=self.coordinator,
-                status=reporting.status,
+            sink = reporting.open_sinks(None if resumed is None else resumed.agent_steps)
+            weights = None if self.start is None else self.start.weights
+            run = Run(
+                self.blueprint, folder, resumed, weights=weights, stop=stop,
+                status=reporting.status, coordinator=self.coordinator,
             )  # fmt: skip
-            summary = trainer.run()
+            summary = Trainer(run, sink, reporting.flush).run()
             reporting.close_sinks()
             reporting.status.enter("ended", reason=summary.reason)
-            return Ending(self._finish(summary, folder), folder.path, summary)
+            return Ending(self._finish(summary, folder, stop), folder.path, summary)
         except Exception as error:
             self.coordinator.announce_failure(error)
-            speaks = self.blueprint.place.speaks
-            is_known = isinstance(error, (PlatformError, OSError)) or not speaks
+            is_known = isinstance(error, (PlatformError, OSError)) or not place.speaks
             reporting.fail(error, is_known=is_known)
             return Ending(1, folder.path, failure=error)
 
@@ -149,34 +190,91 @@ class Training:
         folder.write_run_info([PROGRAM, *self.argv])
         log_start(self, folder)
 
-    def _finish(self, summary: Summary, folder: RunFolder) -> int:
+    def _finish(self, summary: Summary, folder: RunFolder, stop: StopSignals) -> int:
         """Write down how it ended, draw the charts, say how to go on; return the exit status."""
         if not self.blueprint.place.speaks:
             log.info("this learner has ended: %s", REASONS[summary.reason])
             return summary.status
         flags, status = self.blueprint.flags, summary.status
         folder.write_summary(asdict(summary))
-        if flags.charts and not self._draw(folder):
+        if flags.charts and not _draw(folder, stop):
             status = INTERRUPTED
         log_end(summary, folder, flags)
         return status
 
-    def _draw(self, folder: RunFolder) -> bool:
-        """Draw the charts of the run; return False if the user does not want to wait for them."""
-        from ritornello.metrics.charts import draw_run
+    # --- a test ----------------------------------------------------------------------------------
 
-        log.info("drawing the charts; Ctrl-C leaves without them")
+    def test(self, show: Callable[[str], None] = tell) -> list[Report]:
+        """Play whole games with the loaded agent; return a report for each of the games played.
+
+        Args:
+          show: function that is called with each line of progress.
+
+        Raises:
+          ConfigError: if nothing can be written where the games belong; none was played then.
+          EnvironmentFault: if an environment fails.
+          UnfinishedError: if the test could not go on, or its games could not be written.
+          KeyboardInterrupt: if the user interrupted before the first game was over.
+        """
+        from ritornello.agent.testing.evaluator import evaluate, evaluate_all
+
+        assert self.checkpoint is not None
+        output = self._test_folder()
+        with contextlib.ExitStack() as stack:
+            warden = stack.enter_context(closing(Warden()))
+            warden.keep_own_children()  # environments may own processes
+            stack.enter_context(started_in_here_ended())
+            if self.blueprint.flags.test_all_checkpoints:
+                evaluate_all(self.blueprint, self.checkpoint, output, envs=self.envs, show=show)
+                return []
+            return evaluate(self.blueprint, self.checkpoint, output, envs=self.envs, show=show)
+
+    def _test_folder(self) -> Path:
+        """Return where a test writes."""
+        from ritornello.agent.stored.model_file import folder_of
+
+        assert self.checkpoint is not None
+        return folder_of(self.checkpoint, self.blueprint.flags.results_dir)
+
+    def _test(self) -> int:
+        from ritornello.agent.testing.evaluator import UnfinishedError
+        from ritornello.agent.testing.score_table import SCORES
+
+        flags = self.blueprint.flags
         try:
-            with self.stop.answered_by(Answer.RAISE):
-                draw_run(folder.path)
+            reports = self.test(tell if flags.console else lambda text: None)
         except KeyboardInterrupt:
-            log.info("the charts are not drawn; everything else is saved")
-            return False
-        except Exception as error:
-            # The run is saved and whole; a picture of it can be drawn at any time.
-            log.warning("the charts could not be drawn: %s", error)
-            log.debug("traceback", exc_info=True)
-        return True
+            if flags.test_all_checkpoints:
+                table = printable(str(self._test_folder() / SCORES))
+                say(f"interrupted: what was finished is in {table}; the same command goes on there")
+            else:
+                say("interrupted before the first game was over")
+            return INTERRUPTED
+        except (EnvironmentFault, UnfinishedError) as fault:
+            say(f"error: {printable(str(fault))}")
+            return 1
+        if flags.test_all_checkpoints:
+            return 0
+        over = {report.env for report in reports if report.episodes >= report.asked}
+        return 0 if over >= set(self.envs) else INTERRUPTED
+
+
+def _draw(folder: RunFolder, stop: StopSignals) -> bool:
+    """Draw the charts of a run; return False if the user does not want to wait for them."""
+    from ritornello.metrics.charts import draw_run
+
+    log.info("drawing the charts; Ctrl-C leaves without them")
+    try:
+        with stop.answered_by(Answer.RAISE):
+            draw_run(folder.path)
+    except KeyboardInterrupt:
+        log.info("the charts are not drawn; everything else is saved")
+        return False
+    except Exception as error:
+        # The run is saved and whole; a picture of it can be drawn at any time.
+        log.warning("the charts could not be drawn: %s", error)
+        log.debug("traceback", exc_info=True)
+    return True
 
 
 def _set_up_torch(blueprint: Blueprint) -> None:

@@ -14,6 +14,7 @@ from ritornello.agent.algorithms.impala import Impala
 from ritornello.agent.algorithms.non_finite import Culprit, NonFiniteUpdate
 from ritornello.agent.learning.bad_updates import BadUpdates, TooManyBadUpdates
 from ritornello.agent.learning.learner import Learner
+from ritornello.agent.run.run import Run
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder
@@ -157,7 +158,7 @@ def spoil_batches(monkeypatch, is_bad):
 def train(folder, checkpoint=None, stop=None, **flags):
     blueprint = make_blueprint(reproducible=True, use_popart=True, popart_beta=0.5, **flags)
     with closing(JsonLinesSink(folder.metrics_file)) as sink:
-        return Trainer(blueprint, folder, sink, checkpoint, stop=stop).run()
+        return Trainer(Run(blueprint, folder, checkpoint, stop=stop), sink).run()
 
 
 def records(folder):

@@ -12,11 +12,9 @@ from ritornello.agent.distributions import FORBIDDEN
 from ritornello.agent.learning.learner import Learner
 from ritornello.agent.learning.optim import OptimiserConfig, make_optimiser
 from ritornello.agent.run.messages import log_start
-from ritornello.agent.run.training import Training
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.errors import ConfigError
-from ritornello.core.stop_signals import StopSignals
 from ritornello.flags.parsing import parse
 from ritornello.metrics.health import RANGES
 from tests.agent.builders import ANY_ACTIONS, heads_of, make_batch, make_small_model, make_spec
@@ -189,8 +187,7 @@ def test_an_epsilon_that_rises_is_refused():
 def test_a_run_says_which_flags_of_losses_it_does_not_have(argv, idle, tmp_path, caplog):
     caplog.set_level("INFO")
     argv = ["--env=CartPole-v1", *argv]
-    training = Training(prepare(argv).blueprint, argv, StopSignals())
-    log_start(training, RunFolder(tmp_path))
+    log_start(prepare(argv), RunFolder(tmp_path))
     said = [line for line in caplog.messages if line.startswith("no effect")]
     named = ", ".join(f"--{name}" for name in idle)
     assert said == ([f"no effect with --algorithm=q_lambda: {named}"] if idle else [])

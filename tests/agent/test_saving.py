@@ -6,6 +6,7 @@ import pytest
 import ritornello.agent.run.saving
 import ritornello.agent.stored.checkpoint
 from ritornello.agent.learning.learner import Learner
+from ritornello.agent.run.run import Run
 from ritornello.agent.run.save_time import SaveTime
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import CheckpointWriter, load
@@ -19,7 +20,8 @@ from tests.faulty import Fault, InjectedFault, Plan
 
 def trainer_of(folder, checkpoint=None, sink=None, **flags):
     values = {"reproducible": True, "environment_max_steps": 300, "save_model_period": 4}
-    return Trainer(make_blueprint(**{**values, **flags}), folder, sink or Noted(), checkpoint)
+    blueprint = make_blueprint(**{**values, **flags})
+    return Trainer(Run(blueprint, folder, checkpoint), sink or Noted())
 
 
 @pytest.fixture
@@ -78,7 +80,7 @@ def test_weights_are_saved_although_the_files_of_the_run_do_not_answer(folder, c
     answers = iter([True, False, False, True, False])
     flags = {"reproducible": True, "environment_max_steps": 300, "save_model_period": 4}
     flush = lambda: next(answers, True)  # noqa: E731
-    summary = Trainer(make_blueprint(**flags), folder, Noted(), flush=flush).run()
+    summary = Trainer(Run(make_blueprint(**flags), folder), Noted(), flush).run()
     assert next(answers, None) is None
     assert load(folder.path).state["tally"]["updates"] == summary.updates
     said = [line for line in caplog.messages if "do not answer" in line]

@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 
+from ritornello.agent.run.run import Run
 from ritornello.agent.run.status import FORMAT, Status
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.run_folder import RunFolder
@@ -43,10 +44,8 @@ def trained(folder, thread, **flags):
     status.show = lambda news: (states.append(status.state), show(news))
     make = None if flags.get("reproducible") else in_turn
     with closing(Noted()) as sink:
-        summary = Trainer(
-            make_blueprint(**values), folder, sink, experience=make, status=status,
-            flush=lambda: True,
-        ).run()  # fmt: skip
+        run = Run(make_blueprint(**values), folder, experience=make, status=status)
+        summary = Trainer(run, sink, flush=lambda: True).run()
     assert thread.flush(HANGS_S)
     return summary, states, sink.records
 

@@ -10,6 +10,7 @@ from fractions import Fraction
 import pytest
 
 from ritornello.agent.run.control_file import write_command
+from ritornello.agent.run.run import Run
 from ritornello.agent.run.status import Status
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import load
@@ -86,10 +87,9 @@ def steered(folder, does, *, checkpoint=None, sink=None, stop=None, experience=i
     stop.answer = Answer.NOTE
     folder.write_run_info(["main.py"])
     blueprint = make_blueprint(**{**PLAYED, **flags})
-    trainer = Trainer(
-        blueprint, folder, sink, checkpoint, stop=stop, experience=experience,
-        status=Status(folder.path, AtOnce()),
-    )  # fmt: skip
+    status = Status(folder.path, AtOnce())
+    run = Run(blueprint, folder, checkpoint, stop=stop, experience=experience, status=status)
+    trainer = Trainer(run, sink)
     person = Person(folder.path, does, stop)
     person.start()
     summary = trainer.run()

@@ -10,12 +10,13 @@ import ritornello.agent.run.trainer
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.agent.run.experience import Experience, Serial, WorkerReport
+from ritornello.agent.run.run import Run
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.episode import EpisodeEnd
 from ritornello.metrics.health import Finding
-from ritornello.metrics.sinks import JsonLinesSink, Tee
+from ritornello.metrics.sinks import JsonLinesSink
 from ritornello.transport.channel import WorkerStats
 from tests.agent.runs import Noted, make_blueprint
 
@@ -30,7 +31,7 @@ class EveryRecord:
 def trained(folder, steps, checkpoint=None):
     blueprint = make_blueprint(reproducible=True, environment_max_steps=steps)
     with closing(JsonLinesSink(folder.metrics_file)) as sink:
-        return Trainer(blueprint, folder, sink, checkpoint).run()
+        return Trainer(Run(blueprint, folder, checkpoint), sink).run()
 
 
 def test_findings_are_logged_and_end_up_in_the_summary_also_after_a_resume(
@@ -87,7 +88,7 @@ def test_what_comes_after_the_last_update_is_in_a_record_too(tmp_path, monkeypat
     )
     sink, folder = Noted(), RunFolder.create(tmp_path, "Test-v0")
     blueprint = make_blueprint(environment_max_steps=300, log_interval_s=1e-9)
-    summary = Trainer(blueprint, folder, sink, experience=in_turn).run()
+    summary = Trainer(Run(blueprint, folder, experience=in_turn), sink).run()
     *_, before, last = [(record.agent_steps, record.episodes) for record in sink.records]
     assert last == (summary.agent_steps, summary.episodes)
     assert before == (summary.agent_steps - 7, summary.episodes - 1)
@@ -98,7 +99,7 @@ def test_a_step_of_the_end_that_fails_keeps_no_other_from_being_done(tmp_path, m
     folder = RunFolder.create(tmp_path, "Test-v0")
     blueprint = make_blueprint(environment_max_steps=300, log_interval_s=1000.0)
     sink = Noted()
-    trainer = Trainer(blueprint, folder, sink, experience=in_turn)
+    trainer = Trainer(Run(blueprint, folder, experience=in_turn), sink)
     made = trainer._experience
     owner, name = {
         "evaluation": (trainer, "_last_evaluation"),
@@ -135,7 +136,7 @@ def test_a_resumed_run_repeats_no_games_of_workers_that_were_restarted_before(tm
 
     blueprint = make_blueprint(environment_max_steps=200)
     for resumed in (None, load(folder.path)):
-        Trainer(blueprint, folder, Tee([]), resumed, experience=experience)
+        Run(blueprint, folder, resumed, experience=experience)
     assert lives[0] == 0
     assert lives[1] > lives[0] + restarts
 
@@ -149,5 +150,5 @@ def test_a_resume_stops_at_the_present_mean_return_and_not_at_the_best_one(tmp_p
         reproducible=True, environment_max_steps=400, stop_at_mean_return=1e5
     )
     with closing(JsonLinesSink(folder.metrics_file)) as sink:
-        summary = Trainer(blueprint, folder, sink, checkpoint).run()
+        summary = Trainer(Run(blueprint, folder, checkpoint), sink).run()
     assert (summary.reason, summary.agent_steps >= 400) == ("steps", True)

@@ -7,7 +7,7 @@ import pytest
 
 from ritornello.agent.run.messages import log_end
 from ritornello.agent.run.trainer import Summary
-from ritornello.agent.run.training import Training
+from ritornello.agent.run.training import Session
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.project import main_command
@@ -103,8 +103,8 @@ def test_charts_come_after_the_summary_and_end_no_run(folder, monkeypatch, draw,
 
     monkeypatch.setattr("ritornello.metrics.charts.draw_run", drawn)
     with stop.answered_by(Answer.NOTE):
-        training = Training(make_blueprint(charts=True), [], stop)
-        assert training._finish(SUMMARY, folder) == status
+        session = Session(make_blueprint(charts=True), None, [])
+        assert session._finish(SUMMARY, folder, stop) == status
         assert stop.answer is Answer.NOTE
     assert answers == [Answer.RAISE]
 

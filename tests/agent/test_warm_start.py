@@ -9,13 +9,12 @@ import torch
 
 from ritornello.agent.models.base import Inputs
 from ritornello.agent.run.messages import log_start
-from ritornello.agent.run.training import Training
+from ritornello.agent.run.training import Session
 from ritornello.agent.run.warm_start import carry_over, keep_actions, warm_start
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.errors import CheckpointError, ConfigError
-from ritornello.core.stop_signals import StopSignals
 from tests.agent.runs import QUIET, make_blueprint, saved_state, states_at_start
 
 ONE, OTHER = "tests.fakes:tests/Counting-v0", "tests.fakes:tests/Owing-v0"
@@ -228,7 +227,7 @@ def test_who_stops_playing_a_game_that_is_replayed_is_told_what_helps(
     )  # fmt: skip
     blueprint = prepare(argv).blueprint
     checkpoint = Checkpoint(tmp_path, saved_state(blueprint, has_replay=True))
-    log_start(Training(blueprint, argv, StopSignals(), checkpoint), RunFolder(tmp_path))
+    log_start(Session(blueprint, checkpoint, list(argv)), RunFolder(tmp_path))
     (said,) = [line for line in caplog.messages if "is not played any more" in line]
     assert f". {advice}" in said
 

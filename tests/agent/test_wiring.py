@@ -10,6 +10,7 @@ import torch
 from ritornello.agent.acting.worker import WorkerBody
 from ritornello.agent.learning.learner import Learner
 from ritornello.agent.run.experience import Serial
+from ritornello.agent.run.run import Run
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.replay.manager import ReplayManager
@@ -78,7 +79,7 @@ def heard(tmp_path_factory):
     sink = Noted()
     with pytest.MonkeyPatch.context() as monkeypatch:
         listen(monkeypatch, heard)
-        heard.trainer = Trainer(blueprint_of(), folder, sink)
+        heard.trainer = Trainer(Run(blueprint_of(), folder), sink)
         heard.trainer.run()
     heard.records = sink.records
     assert len(heard.steps) > 20

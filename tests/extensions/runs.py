@@ -2,6 +2,7 @@
 
 from contextlib import closing
 
+from ritornello.agent.run.run import Run
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder
@@ -16,7 +17,7 @@ def trained(folder, *, steps=300, checkpoint=None, **flags):
         **{"reproducible": True, "environment_max_steps": steps, "model": "auto", **flags}
     )
     with closing(JsonLinesSink(folder.metrics_file)) as sink:
-        trainer = Trainer(blueprint, folder, sink, checkpoint)
+        trainer = Trainer(Run(blueprint, folder, checkpoint), sink)
         summary = trainer.run()
     return summary, read_records(folder.path)
 

@@ -1,10 +1,12 @@
 """A worker pool, a metric, a sink and an analysis of one's own."""
 
 from contextlib import closing
+from functools import partial
 
 import pytest
 
 from ritornello.agent.run.reporting import Reporting
+from ritornello.agent.run.run import Run, make_experience
 from ritornello.agent.run.tally import Tally
 from ritornello.agent.run.trainer import Trainer
 from ritornello.analysis.__main__ import main as analyse
@@ -26,13 +28,14 @@ SHORT = f"{own_outputs.__name__}:short"
 def test_a_run_takes_its_unrolls_from_a_pool_of_ones_own(tmp_path):
     folder, pools = new_folder(tmp_path), []
 
-    def make_pool(*arguments):
+    def pool(*arguments):
         pools.append(TurnsPool(*arguments))
         return pools[0]
 
+    own = partial(make_experience, make_pool=pool)
     blueprint = make_blueprint(environment_max_steps=400)
     with closing(JsonLinesSink(folder.metrics_file)) as sink:
-        summary = Trainer(blueprint, folder, sink, make_pool=make_pool).run()
+        summary = Trainer(Run(blueprint, folder, experience=own), sink).run()
     assert summary.updates > 0
     assert pools[0].given * 15 >= 400 > 0  # 3 environments, 5 steps each
     assert pools[0].bodies == [], "stopped"
@@ -52,7 +55,7 @@ def test_a_sink_of_ones_own_gets_what_is_reported(tmp_path):
     flags = Flags(sink=SHORT, basic_verbose=False, tensorboard=False, reproducible=True)
     blueprint = make_blueprint(reproducible=True, environment_max_steps=200)
     with closing(Reporting(folder, flags)) as reporting:
-        Trainer(blueprint, folder, reporting.open_sinks(), flush=reporting.flush).run()
+        Trainer(Run(blueprint, folder), reporting.open_sinks(), reporting.flush).run()
         reporting.close_sinks()
     lines = (folder.path / "short.txt").read_text("utf-8").splitlines()
     assert sum(line.startswith("game of ") for line in lines) > 10

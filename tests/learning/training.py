@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ritornello.agent.models.base import Inputs
+from ritornello.agent.run.run import Run
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.metrics.sinks import Tee
@@ -56,7 +57,7 @@ def train(results, *games, kind="queue", steps, module="fakes", **flags):
     env = ",".join(f"tests.{module}:tests/{game}-v0" for game in games)
     blueprint = make_blueprint(env, **{**recipe, **flags})
     with closing(Tee([])) as sink:
-        trainer = Trainer(blueprint, RunFolder.create(results, games[0]), sink)
+        trainer = Trainer(Run(blueprint, RunFolder.create(results, games[0])), sink)
         trainer.run()
     return trainer
 

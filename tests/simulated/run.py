@@ -22,6 +22,7 @@ from ritornello.agent.learning.bad_updates import TooManyBadUpdates
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.learning.scorer import Scorer
 from ritornello.agent.run.checks import check_session
+from ritornello.agent.run.run import Run
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder
@@ -286,10 +287,9 @@ class Simulation:
             world.after_move = checker.after_move
             return stepped
 
-        return Trainer(
-            self._blueprint(checkpoint is not None), folder, late, checkpoint,
-            stop=stop, flush=late.flush, experience=experience,
-        )  # fmt: skip
+        blueprint = self._blueprint(checkpoint is not None)
+        run = Run(blueprint, folder, checkpoint, stop=stop, experience=experience)
+        return Trainer(run, late)
 
 
 class _NoMachine:
