@@ -68,9 +68,9 @@ from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown_text
 from ritornello.core.stop_signals import INTERRUPTED, answer_by, leave_at_once, let_through
+from ritornello.flags.kinds import MAX_AGENTS
 from ritornello.flags.names import is_name, named_values
 from ritornello.flags.options import Flags
-from ritornello.flags.values import MAX_AGENTS
 from ritornello.sequences.checks import check_not_overridden, check_runs, check_saved, check_typed
 from ritornello.sequences.folder import STATE_FILE, RunState, SequenceFolder
 from ritornello.sequences.plan import PlannedRun, load_plan, shipped_plans, source_of

@@ -31,9 +31,17 @@ from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown
-from ritornello.flags.kinds import Bound, CountOrAuto, Fraction01, Share, Weight
+from ritornello.flags.kinds import (
+    AdvantageNormalisation,
+    Bound,
+    CountOrAuto,
+    Fraction01,
+    LossReduction,
+    Share,
+    TrustRegion,
+    Weight,
+)
 from ritornello.flags.parts import ALGORITHMS
-from ritornello.flags.values import AdvantageNormalisation, LossReduction, TrustRegion
 
 # The values of these flags reach an algorithm's config by the name of its field.
 FLAG_OF_FIELD: dict[str, str] = {

@@ -47,8 +47,7 @@ from ritornello.agent.algorithms.health import (
 from ritornello.agent.algorithms.vtrace import VTrace
 from ritornello.agent.models.base import ActorCritic
 from ritornello.core.saved_state import item, whole
-from ritornello.flags.kinds import Bound, Count
-from ritornello.flags.values import ValueSource
+from ritornello.flags.kinds import Bound, Count, ValueSource
 
 
 @dataclass(frozen=True)

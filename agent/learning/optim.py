@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ritornello.core.saved_state import expect, item, within
-from ritornello.flags.values import Optimiser, Schedule
+from ritornello.flags.kinds import Optimiser, Schedule
 
 POWER = 2.0  # of the polynomial schedule
 

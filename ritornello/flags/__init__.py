@@ -6,21 +6,16 @@ help.py             the text of --help
 presets.py          sets of flags by name
 group.py            what a group and a flag are
 kinds.py            the kinds of values: counts, fractions, paths, lists of games
-values.py           the possible values of settings that are one of a few words
 parts.py            networks, algorithms and trackers by name, also those of your own
 problems.py         what is wrong with flags, in lines for the user
 flags_file.py       --flags_file: flags from a file
 earlier.py          flags of earlier versions, in today's form
 names.py            names on a command line, and what to say of unknown ones
-run.py              what is done in one command, where and how long
+run.py              what is done in one command, where and how long; what test mode plays
 environment.py      the games
-workers.py          who plays them
 replay.py           which experience is kept and drawn
 model.py            the network
-algorithm.py        V-trace and its losses
-optimiser.py        how gradients become steps
-machine.py          processor, precision, threads
-output.py           what is written and shown
-evaluation.py       the whole games that measure the agent while it is trained
-test_mode.py        what test mode plays
+algorithm.py        V-trace and its losses, and how gradients become steps
+machine.py          workers, processor, precision, threads
+output.py           what is written, shown and measured by whole games
 """

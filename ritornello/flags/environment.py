@@ -12,10 +12,10 @@ from ritornello.flags.kinds import (
     EnvKwargs,
     Number,
     Resolution,
+    RewardTransform,
     Shares,
     Text,
 )
-from ritornello.flags.values import RewardTransform
 from ritornello.wrappers.config import BackendChoice
 
 

@@ -20,7 +20,6 @@ class Marks:
 
     effect: Effect | None = None  # what it changes; None: what the group's `effect` says
     of_this_command: bool = False  # belongs to one command; never comes back from a checkpoint
-    for_developers: bool = False  # users have no use for it; only `--help=all` shows it
     main: bool = False  # a first run, a second one or a paper needs it: `--help` shows it
     of_atari: bool = False  # does nothing in games that are not Atari's
     also: str | None = None  # a name that is taken as well, which users would type first
@@ -43,7 +42,6 @@ def flag(
     *,
     effect: Effect | None = None,
     of_this_command: bool = False,
-    for_developers: bool = False,
     main: bool = False,
     of_atari: bool = False,
     also: str | None = None,
@@ -56,13 +54,12 @@ def flag(
       text: what it does, for users; with its unit.
       effect: this and the next ones are its `Marks`.
       of_this_command: see there.
-      for_developers: see there.
       main: see there.
       of_atari: see there.
       also: see there.
       **more: bounds, as pydantic's Field takes them.
     """
-    marks = Marks(effect, of_this_command, for_developers, main, of_atari, also)
+    marks = Marks(effect, of_this_command, main, of_atari, also)
     return Field(default, description=text, json_schema_extra={"marks": marks}, **more)  # type: ignore[dict-item]
 
 

@@ -114,7 +114,7 @@ def help_text(topic: str = "", width: int = 80) -> str:
     if topic == "presets":
         return "\n".join(_presets(width, with_flags=True)) + "\n"
     if topic and topic != "all":
-        return "\n".join(_group(topic, width, for_developers=False)) + "\n"
+        return "\n".join(_group(topic, width)) + "\n"
     lines = [
         *textwrap.wrap(
             "Train, resume and test V-trace agents that mix new experience with replay. A step is "
@@ -128,7 +128,7 @@ def help_text(topic: str = "", width: int = 80) -> str:
     ]
     if topic == "all":
         for group in GROUPS:
-            lines += ["", *_group(group, width, for_developers=True)]
+            lines += ["", *_group(group, width)]
         return "\n".join([*lines, "", *_presets(width, with_flags=True)]) + "\n"
     lines += ["", f"The {len(MAIN_FLAGS)} most important flags:"]
     for name in MAIN_FLAGS:
@@ -147,11 +147,10 @@ def help_text(topic: str = "", width: int = 80) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _group(group: str, width: int, *, for_developers: bool) -> list[str]:
+def _group(group: str, width: int) -> list[str]:
     lines = [f"{group}:"]
     for name, field in GROUPS[group].model_fields.items():
-        if for_developers or not marks_of(field).for_developers:
-            lines += _flag(*_described(name, field), width)
+        lines += _flag(*_described(name, field), width)
     return lines
 
 

@@ -12,7 +12,6 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.flags.parts import ALGORITHMS, checked_model, checked_sink, find_replay_kinds
-from ritornello.flags.values import MAX_AGENTS
 from ritornello.replay.parameters import normal_form, parse_replay_parameters
 from ritornello.wrappers.env_kwargs import kwargs_text
 from ritornello.wrappers.games import expand_games
@@ -118,11 +117,23 @@ def _path(text: str) -> str:
     return os.path.expanduser(text)  # bash leaves the ~ of --name=~/folder as it is
 
 
+MAX_AGENTS = 64  # that train on one machine at the same time
 # Far beyond all that makes sense, and near enough that sums and products of them stay exact.
 MAX_COUNT = 10**15
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,98}[A-Za-z0-9_+-]|[A-Za-z0-9]")
 MAX_TEXT_LENGTH = 100_000  # all ids of Gymnasium, with commas
 MAX_PATH_LENGTH = 4_000  # Linux takes 4,096 bytes
+
+# One of a few words. Code that gets such a setting as plain text checks it by its `Literal`.
+RewardTransform = Literal["abs_one_sign", "abs_one_clamp", "soft_asymmetric"]
+AdvantageNormalisation = Literal["none", "rms"]
+LayerNorm = Literal["none", "features", "all"]
+LossReduction = Literal["sum", "mean"]
+TrustRegion = Literal["implied", "kl_pi_mu", "kl_mu_pi"]
+ValueSource = Literal["target", "policy"]
+Optimiser = Literal["adam", "rmsprop", "rmsprop_tf"]
+Schedule = Literal["constant", "linear", "polynomial"]
+Precision = Literal["bf16", "fp32"]
 
 # The upper bound is no `le`, because that would take the place of a flag's own.
 Count = Annotated[int, Field(ge=1), _in_range(1, MAX_COUNT)]

@@ -11,12 +11,12 @@ from ritornello.flags.kinds import (
     BoolOrAuto,
     Count,
     CountOrAuto,
+    LayerNorm,
     ModelName,
     PixelKind,
     Share,
 )
 from ritornello.flags.parts import AUTO, NETWORKS
-from ritornello.flags.values import LayerNorm
 
 
 class ModelFlags(FlagGroup, effect="learning"):

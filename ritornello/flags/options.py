@@ -12,20 +12,16 @@ from typing import Any
 
 from pydantic import ConfigDict, model_validator
 
-from ritornello.flags.algorithm import AlgorithmFlags
+from ritornello.flags.algorithm import AlgorithmFlags, OptimiserFlags
 from ritornello.flags.earlier import modern
 from ritornello.flags.environment import EnvironmentFlags
-from ritornello.flags.evaluation import EvaluationFlags
 from ritornello.flags.group import Effect, FlagGroup, marks_of
-from ritornello.flags.machine import MachineFlags
+from ritornello.flags.machine import MachineFlags, WorkersFlags
 from ritornello.flags.model import ModelFlags
-from ritornello.flags.optimiser import OptimiserFlags
-from ritornello.flags.output import OutputFlags
+from ritornello.flags.output import EvaluationFlags, OutputFlags
 from ritornello.flags.parts import AUTO, NETWORKS
 from ritornello.flags.replay import ReplayFlags
-from ritornello.flags.run import RunFlags
-from ritornello.flags.test_mode import TestModeFlags
-from ritornello.flags.workers import WorkersFlags
+from ritornello.flags.run import RunFlags, TestModeFlags
 from ritornello.replay.parameters import new_unrolls_per_update, parse_replay_parameters
 from ritornello.replay.registry import sampler_of
 

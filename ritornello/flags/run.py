@@ -1,4 +1,4 @@
-"""The flags of the group `run`."""
+"""The flags of what one command does: the groups `run` and `test`."""
 
 from __future__ import annotations
 
@@ -109,4 +109,27 @@ class RunFlags(FlagGroup):
         "also import the module of an environment, network, algorithm, sink or kind of replay named module:Id whose name comes from a file (checkpoint, flags.json, model.json, sequence) and was not typed. This runs the code of the module, so use it only for files of your own. The flag itself is never read from a file",
         of_this_command=True,
         effect="command",
+    )
+
+
+class TestModeFlags(FlagGroup, effect="command"):
+    """What `--op_mode=test` plays and shows."""
+
+    test_episode_count: Count = flag(
+        100, "number of whole games to play in --op_mode=test", of_this_command=True
+    )
+    render: bool = flag(
+        False,
+        "in test mode, show the first game in a window, or record it as MP4 if there is no display",
+        of_this_command=True,
+    )
+    greedy: bool = flag(
+        False,
+        "in test mode, take the most probable action instead of a sampled one",
+        of_this_command=True,
+    )
+    test_all_checkpoints: bool = flag(
+        False,
+        "in test mode, play --test_episode_count games with every checkpoint of the run, oldest first, and write scores.csv (whole games) and scores_per_life.csv. The same command continues after an interruption",
+        of_this_command=True,
     )

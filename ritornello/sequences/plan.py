@@ -36,8 +36,8 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.nearest_names import did_you_mean
 from ritornello.core.plain_data import read_text, shown, shown_text
 from ritornello.core.plain_yaml import parse_yaml
+from ritornello.flags.kinds import MAX_AGENTS
 from ritornello.flags.names import flag_of
-from ritornello.flags.values import MAX_AGENTS
 from ritornello.sequences.forms import Form, Name, Seeds, checked
 
 SHIPPED = Path(__file__).resolve().parent
