@@ -41,7 +41,6 @@ if __name__ == "__main__":
     check_python()
 
 import argparse
-import difflib
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
@@ -67,10 +66,10 @@ from ritornello.core.command_line import add_switch, printable, with_home
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown_text
+from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, answer_by, leave_at_once, let_through
 from ritornello.flags.kinds import MAX_AGENTS
-from ritornello.flags.names import is_name, named_values
-from ritornello.flags.options import Flags
+from ritornello.flags.names import named_values
 from ritornello.sequences.checks import check_not_overridden, check_runs, check_saved, check_typed
 from ritornello.sequences.folder import STATE_FILE, RunState, SequenceFolder
 from ritornello.sequences.plan import PlannedRun, load_plan, shipped_plans, source_of
@@ -92,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ours, typed = _split(with_home(sys.argv[1:] if argv is None else argv))
     parser = _parser()
     arguments, unknown = parser.parse_known_args(ours)
-    rest = [*unknown, *typed]  # for main.py; whatever it does not know is refused below
+    rest = [*unknown, *typed]  # for main.py; whatever that does not know is refused below
     told = ("list", "report", "resume", "sequence", "tune")
     wishes = [name for name in told if getattr(arguments, name)]
     if len(wishes) != 1 and wishes != ["resume", "sequence"]:
@@ -104,20 +103,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     try:
-        _check_own(unknown, list(vars(arguments)))
         return _do(Terminal(), arguments, rest)
-    except ConfigError as error:
-        print(f"multi_train.py: {printable(str(error))}", file=sys.stderr)
-        return 2
     except PlatformError as error:
-        print(f"multi_train.py: {printable(str(error))}", file=sys.stderr)
-        return 1
+        say(f"multi_train.py: {printable(str(error))}")
+        return 2 if isinstance(error, ConfigError) else 1
     except OSError as error:
-        where = f": {shown_text(str(error.filename))}" if error.filename else ""
+        where = f": {error.filename}" if error.filename else ""
         reason = printable(f"{error.strerror or error}{where}")
-        print(
-            f"multi_train.py: {reason}. What was done is kept; --resume goes on.", file=sys.stderr
-        )
+        say(f"multi_train.py: {reason}. What was done is kept; --resume goes on.")
         return 1
 
 
@@ -132,7 +125,7 @@ def _do(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) 
     is_search = bool(arguments.tune or (arguments.resume and is_tuning(arguments.resume)))
     if is_search and arguments.sequence:
         raise ConfigError(f"{shown_text(arguments.resume)} is a search, and takes no --sequence.")
-    folder = (_search_folder if is_search else _folder)(terminal, arguments, rest)
+    folder = _folder(terminal, arguments, rest, is_search)
     if folder is None:
         return 0
     folder.claim()
@@ -145,19 +138,30 @@ def _do(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) 
 
 
 def _folder(
-    terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]
+    terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str], is_search: bool
 ) -> SequenceFolder | None:
     """Return the folder of what is to be run, new or resumed; None if nothing is to be run."""
     typed = check_typed(rest)
-    plan = load_plan(arguments.sequence) if arguments.sequence else None
-    where = shown_text(arguments.sequence or "")
-    if plan is not None:
-        check_runs(plan.runs, typed, where)
-        plan = replace(plan, at_once=arguments.at_once or plan.at_once)
     folder = _opened(arguments, rest) if arguments.resume else None
-    if folder is not None and plan is not None:
-        folder.grow(plan, where)
-        check_not_overridden(folder.runs, named_values(folder.arguments), where)
+    results = Path(arguments.results_dir)
+    if is_search:
+        file = folder.path / TUNING_FILE if folder else Path(arguments.tune)
+        search, where = load_search(file), shown_text(str(file))
+        check_runs(search.extremes(), typed, where)
+        if folder is not None:
+            trust = arguments.trust_files
+            check_saved(folder.path, search.extremes(), [], where, trust_files=trust)
+        if not arguments.dry_run:
+            return folder or create_folder(results, search, list(rest))
+        _print_runs(terminal, search.extremes(), rest if folder is None else folder.arguments)
+        return None
+    plan = load_plan(arguments.sequence) if arguments.sequence else None
+    if plan is not None:
+        where = shown_text(arguments.sequence)
+        check_runs(plan.runs, typed, where)
+        if folder is not None:
+            folder.grow(plan, where)
+            check_not_overridden(folder.runs, named_values(folder.arguments), where)
     if arguments.dry_run:
         waiting: Iterable[PlannedRun | RunState] = plan.runs if plan else ()
         if folder is not None:
@@ -166,29 +170,9 @@ def _folder(
         return None
     if folder is None:
         assert plan is not None
-        folder = SequenceFolder.create(Path(arguments.results_dir), plan, rest)
+        plan = replace(plan, at_once=arguments.at_once or plan.at_once)
+        folder = SequenceFolder.create(results, plan, rest)
     return folder
-
-
-def _search_folder(
-    terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]
-) -> SequenceFolder | None:
-    """Return the folder of a search, new or resumed; None if nothing is to be run."""
-    typed = check_typed(rest)
-    if arguments.resume:
-        folder = _opened(arguments, rest)
-        file = folder.path / TUNING_FILE
-        extremes = load_search(file).extremes()
-        check_runs(extremes, typed, shown_text(str(file)))
-        trust = arguments.trust_files
-        check_saved(folder.path, extremes, [], shown_text(str(file)), trust_files=trust)
-        return folder
-    search = load_search(Path(arguments.tune))
-    check_runs(search.extremes(), typed, shown_text(arguments.tune))
-    if arguments.dry_run:
-        _print_runs(terminal, search.extremes(), rest)
-        return None
-    return create_folder(Path(arguments.results_dir), search, list(rest))
 
 
 def _opened(arguments: argparse.Namespace, rest: Sequence[str]) -> SequenceFolder:
@@ -224,8 +208,9 @@ def _run(terminal: Terminal, folder: SequenceFolder) -> int:
     waiting = sum(run.status != "done" for run in folder.runs)
     path = shown_text(str(folder.path))
     terminal.plainly(f"{path}: {waiting} of {len(folder.runs)} runs to do")
-    with Interrupts().installed() as interrupts, terminal.living_line() as living_line:
-        run_sequence(folder, interrupts, Progress(terminal, living_line, folder))
+    with Interrupts().installed() as interrupts:
+        run_sequence(folder, interrupts, Progress(terminal, folder))
+    terminal.end_live()
     _report(terminal, folder)
     unfinished = [run for run in folder.runs if run.status != "done"]
     for run in unfinished:
@@ -257,15 +242,6 @@ def _print_runs(
         line = shlex.join([*command_line(given), *arguments])
         terminal.plainly(f"{number:3}  {shown_text(run.group)}, seed {run.seed}")
         terminal.plainly(f"     {shown_text(line, 3000)}")
-
-
-def _check_own(unknown: Sequence[str], own: Sequence[str]) -> None:
-    """Raise ConfigError about an option that is meant for this program, and misspelt."""
-    names = [item[2:].partition("=")[0] for item in unknown if item.startswith("--")]
-    for name in (name for name in names if not is_name(name)):
-        near = difflib.get_close_matches(name, [*own, *Flags.model_fields], 1)
-        if set(near) & set(own):
-            raise ConfigError(f"unknown option --{shown_text(name)}; did you mean --{near[0]}?")
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:

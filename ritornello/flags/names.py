@@ -93,12 +93,6 @@ def flag_of(name: str) -> str:
     return _FLAGS.get(american(plain), plain)
 
 
-def is_name(name: str) -> bool:
-    """Whether main.py knows a name, if only to say what to write instead."""
-    is_flag = flag_of(name) in Flags.model_fields or is_earlier(name)
-    return is_flag or name in (*COMMANDS, RESUME_OR_START) or name in _HINTS
-
-
 def named_values(argv: Sequence[str]) -> dict[str, str]:
     """Return flag -> text of a command line; accepts --a-b for --a_b, and `--name value`.
 

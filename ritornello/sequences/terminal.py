@@ -19,8 +19,6 @@ from ritornello.metrics.output_thread import OutputThread
 from ritornello.metrics.run_files import last_record
 from ritornello.sequences.folder import RunState, SequenceFolder
 
-LivingLine = Callable[[str], object]  # shows a text in the place of the one before
-
 LINE_INTERVAL_S = 60.0  # between lines on a run where there is no terminal
 TERMINAL_CAPACITY = 1000  # lines that wait for a terminal that is not read
 TERMINAL_GRACE_S = 2.0  # for it to take them at the end
@@ -32,6 +30,7 @@ class Terminal:
     def __init__(self) -> None:
         """Say everything at once, until `in_background`."""
         self.console = Console()
+        self._status = self.console.status("")
         self._thread: OutputThread | None = None
 
     @contextlib.contextmanager
@@ -41,6 +40,7 @@ class Terminal:
         try:
             yield
         finally:
+            self._do(self._status.stop)
             self._thread.close(TERMINAL_GRACE_S)
 
     def print(self, *parts: Any, **options: Any) -> None:
@@ -49,17 +49,16 @@ class Terminal:
 
     def plainly(self, text: str) -> None:
         """Have a line printed in which nothing is markup."""
-        self.print(text, markup=False, soft_wrap=True)
+        self.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    @contextlib.contextmanager
-    def living_line(self) -> Iterator[LivingLine]:
-        """Give a line that changes, where there is a terminal for it, within the block."""
-        status = self.console.status("")
-        self._do(status.start)
-        try:
-            yield lambda text: self._do(functools.partial(status.update, text))
-        finally:
-            self._do(status.stop)
+    def live(self, text: str) -> None:
+        """Have a text shown in the place of the one before, until it is stopped."""
+        self._do(functools.partial(self._status.update, escape(text)))
+        self._do(self._status.start)
+
+    def end_live(self) -> None:
+        """Have the text go that changes."""
+        self._do(self._status.stop)
 
     def _do(self, action: Callable[[], object]) -> None:
         if self._thread is None:
@@ -74,10 +73,9 @@ class Progress:
     Where there is no terminal that a line could live in, a lasting one each minute.
     """
 
-    def __init__(self, terminal: Terminal, living_line: LivingLine, folder: SequenceFolder) -> None:
+    def __init__(self, terminal: Terminal, folder: SequenceFolder) -> None:
         """Show nothing; calls do."""
         self._terminal = terminal
-        self._living_line = living_line
         self._folder = folder
         self._began_at = time.monotonic()
         self._next_line_at: dict[str, float] = {}  # by the name of the run
@@ -89,13 +87,12 @@ class Progress:
         next_line_at = self._next_line_at.get(run.name, self._began_at + LINE_INTERVAL_S)
         self._living.pop(run.name, None)
         if self._terminal.console.is_terminal and is_running:
-            self._living[run.name] = escape(line_on(self._folder, run, seconds))
+            self._living[run.name] = line_on(self._folder, run, seconds)
             lines = "\n".join(self._living.values())
-            self._living_line(f"{lines}  (Ctrl-C saves and stops)")
+            self._terminal.live(f"{lines}  (Ctrl-C saves and stops)")
         elif not is_running or time.monotonic() >= next_line_at:
             self._next_line_at[run.name] = time.monotonic() + LINE_INTERVAL_S
-            line = f"{run.status:8}{line_on(self._folder, run, seconds)}"
-            self._terminal.print(line, highlight=False, soft_wrap=True, markup=False)
+            self._terminal.plainly(f"{run.status:8}{line_on(self._folder, run, seconds)}")
 
 
 def line_on(folder: SequenceFolder, run: RunState, seconds: float) -> str:
