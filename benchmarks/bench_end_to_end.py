@@ -32,33 +32,11 @@ from ritornello.flags.names import named_values  # noqa: E402
 from ritornello.flags.parsing import parse as parse_flags  # noqa: E402
 from ritornello.live.json_text import json_text  # noqa: E402
 
-QUEUE = {"type": "queue", "capacity": 16}
-REPLAYS: dict[str, list[dict[str, Any]]] = {
-    "queue": [{**QUEUE, "sample_ratio": 1.0}],
-    "mixed": [
-        {**QUEUE, "sample_ratio": 0.5},
-        {"type": "standard", "capacity": 1000, "sample_ratio": 0.5},
-    ],
-    "attentive": [
-        {**QUEUE, "sample_ratio": 0.5},
-        {
-            "type": "attentive",
-            "capacity": 1000,
-            "sample_ratio": 0.5,
-            "lambda_batch_multiplier": 6,
-            "alfa_annealing_factor": 2.0,
-        },
-    ],
-    "elite": [
-        {**QUEUE, "sample_ratio": 0.5},
-        {
-            "type": "elite",
-            "capacity": 1000,
-            "sample_ratio": 0.5,
-            "lambda_batch_multiplier": 6,
-            "alfa_annealing_factor": 2.0,
-        },
-    ],
+REPLAYS = {  # short forms of --replay_parameters; the default command has its own
+    "queue": "queue:16:1.0",
+    "mixed": "queue:16:0.5,standard:1000:0.5",
+    "attentive": "queue:16:0.5,attentive:1000:0.5:alfa_annealing_factor=2.0",
+    "elite": "queue:16:0.5,elite:1000:0.5:alfa_annealing_factor=2.0",
 }
 WARM_UP_SHARE = 0.25  # of the run: start of processes, filling of buffers
 CANDIDATES_PER_REPLAYED = 6  # lambda
@@ -76,7 +54,7 @@ class RealRun(NamedTuple):
 def parse() -> argparse.Namespace:
     """Read the options of the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--config", default="all", choices=["all", *REPLAYS])
+    parser.add_argument("--config", default="all", choices=["all", "default", *REPLAYS])
     parser.add_argument("--seconds", type=float, default=60.0, help="length of each real run")
     parser.add_argument(
         "--part_seconds", type=float, default=6.0, help="length of each part; 0: real runs only"
@@ -98,23 +76,20 @@ def parse() -> argparse.Namespace:
 
 def flag_values(config: str, options: argparse.Namespace) -> dict[str, Any]:
     """Return the flags of a configuration, as option_flags.Flags takes them."""
-    return {
-        "env": options.env,
-        "seed": 1,
-        "model": "nature",
-        "batch_size": 16,
-        "envs_per_worker": 16,  # the fastest for this network, alone and in a run
-        "replay_parameters": REPLAYS[config],
-        **named_values(options.flags),
-    }
+    values = {"env": options.env, "seed": 1}
+    if config != "default":
+        values |= {
+            "model": "nature",
+            "batch_size": 16,
+            "envs_per_worker": 16,  # the fastest for this network, alone and in a run
+            "replay_parameters": REPLAYS[config],
+        }
+    return values | named_values(options.flags)
 
 
 def arguments_of(values: dict[str, Any]) -> list[str]:
     """Return the command line of main.py that says the same."""
-    return [
-        f"--{name}={json.dumps(value, allow_nan=False) if isinstance(value, list) else value}"
-        for name, value in values.items()
-    ]
+    return [f"--{name}={value}" for name, value in values.items()]
 
 
 def measure_parts(config: str, values: dict[str, Any], seconds: float) -> dict[str, float]:
@@ -126,9 +101,12 @@ def measure_parts(config: str, values: dict[str, Any], seconds: float) -> dict[s
     return {part: machine_us(part, values, cpu_count(), seconds) for part in wanted}
 
 
-def cost_per_step(config: str, parts: dict[str, float]) -> dict[str, float]:
+def cost_per_step(values: dict[str, Any], parts: dict[str, float]) -> dict[str, float]:
     """Return machine microseconds per *new* agent step, of each part."""
-    ratio = sum(b["sample_ratio"] for b in REPLAYS[config] if b["type"] != "queue")
+    from ritornello.flags.options import Flags
+
+    buffers = Flags(**values).replay_parameters
+    ratio = sum(each["sample_ratio"] for each in buffers if each["type"] != "queue")
     learned_per_new = 1 / (1 - ratio)  # each batch has so many steps for one new one
     replayed_per_new = learned_per_new - 1
     factors = {
@@ -206,12 +184,12 @@ def run_config(config: str, options: argparse.Namespace) -> dict[str, Any]:
         return result
     after = measure_parts(config, values, options.part_seconds)
     parts = {part: min(before[part], after[part]) for part in before}
-    return result | share_of_bound(config, parts, speed)
+    return result | share_of_bound(values, parts, speed)
 
 
-def share_of_bound(config: str, parts: dict[str, float], speed: float) -> dict[str, Any]:
+def share_of_bound(values: dict[str, Any], parts: dict[str, float], speed: float) -> dict[str, Any]:
     """Print what the parts allow beside the speed that was reached, and return it."""
-    costs = cost_per_step(config, parts)
+    costs = cost_per_step(values, parts)
     limit = bound(costs)
     print(f"{'part':<12}{'us of the machine per unit':>28}{'per new agent step':>22}")
     for part, us in parts.items():

@@ -110,14 +110,25 @@ def _resnet_convs(first: FirstConv) -> list[nn.Module]:
 
 
 def _resnet_light_convs(first: FirstConv) -> list[nn.Module]:
-    second = nn.Conv2d(32, 64, 3, stride=2, padding=1)
-    begin = [first(32, 8, 4), ResidualBlock(32), nn.ReLU(inplace=True)]
-    return [*begin, second, ResidualBlock(64), nn.ReLU()]
+    return [
+        first(32, 8, 4),
+        ResidualBlock(32),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(32, 64, 3, stride=2, padding=1),
+        ResidualBlock(64),
+        nn.ReLU(),
+    ]
 
 
 def _resnet_small_convs(first: FirstConv) -> list[nn.Module]:
-    begin = [first(16, 8, 4), nn.ReLU(), nn.Conv2d(16, 32, 4, 2)]
-    return [*begin, ResidualBlock(32), ResidualBlock(32), nn.ReLU()]
+    return [
+        first(16, 8, 4),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 4, 2),
+        ResidualBlock(32),
+        ResidualBlock(32),
+        nn.ReLU(),
+    ]
 
 
 # name -> (its convolutions, default F)
