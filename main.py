@@ -181,16 +181,16 @@ def run_as_program() -> NoReturn:
     mark_own_children()
     restart_with_settings()
     end_with_starter()
-    stop_signals = StopSignals()
-    stop_signals.install()
-    let_through()
     argv = sys.argv[1:]
     place = place_among_learners()
     count = learners_wanted(argv) if place.world_size == 1 else 1
     if count > 1:
         from ritornello.agent.run.launcher import Launcher
 
-        leave(Launcher(argv, count, stop_signals).run())
+        leave(Launcher(argv, count).run())
+    stop_signals = StopSignals()
+    stop_signals.install()
+    let_through()
     leave(main(argv, stop_signals, place))
 
 

@@ -56,11 +56,11 @@ class Interrupts(StopSignals):
         The descriptor that the system wakes up is left alone: a notebook's event loop owns it.
         """
         if threading.current_thread() is threading.main_thread():
-            self._previous = answer_by(self.handle)
+            self._previous = answer_by(self._interrupt)
 
-    def handle(self, number: int, frame: FrameType | None = None) -> None:
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
         """Take one signal. Called by Python in the main thread."""
-        if not self._requests.is_new(number):
+        if not self.is_new(number):
             return
         if self.number is None:
             self.number = int(number)

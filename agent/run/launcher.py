@@ -32,7 +32,7 @@ from ritornello.agent.learners.place import SOCKET
 from ritornello.core.process_death import environment_for_child
 from ritornello.core.project import main_program
 from ritornello.core.standard_error import say
-from ritornello.core.stop_signals import INTERRUPTED, StopSignals, handled_by
+from ritornello.core.stop_signals import INTERRUPTED, handled_by, let_through
 
 LOOPBACK = "127.0.0.1"
 LOOK_S = 0.1
@@ -43,15 +43,13 @@ LAST_S = 600.0  # for a learner to save, perhaps gigabytes, and end, once the ot
 class Launcher:
     """Starts the learners of a run and waits for their end. Used by the main thread, once."""
 
-    def __init__(self, argv: Sequence[str], count: int, stop: StopSignals) -> None:
+    def __init__(self, argv: Sequence[str], count: int) -> None:
         """Start nothing.
 
         Args:
           argv: the command line without the program's name.
           count: number of learners, at least 2.
-          stop: what the user asks for; it counts the signals that are passed on.
         """
-        self._stop = stop
         self._argv = list(argv)
         self._count = count
         self._learners: list[subprocess.Popen[bytes]] = []
@@ -61,6 +59,7 @@ class Launcher:
     def run(self) -> int:
         """Return the exit status of the run."""
         with handled_by(self._pass_on):
+            let_through()
             try:
                 # Only this machine can reach it, and nobody can take the port in between.
                 with socket.create_server((LOOPBACK, 0)) as server:
@@ -75,7 +74,6 @@ class Launcher:
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(number)
-        self._stop.note_passed_on(number)  # or its listener takes this process for one that hangs
         for learner in self._learners:
             learner.send_signal(number)
 

@@ -10,11 +10,10 @@ that the terminal has sent already. A SIGHUP is never an order, because nobody p
 | training, saving, finishing | is noted; the loop saves and ends | leaves at once, status 130 |
 | playing test games, drawing charts | raises KeyboardInterrupt | leaves at once, status 130 |
 
-A handler runs between any two instructions of the main thread, which may hold the lock of a file
-or of the terminal at that moment. It therefore takes no lock and waits for nothing: whoever acts on
-the wish says so. Only where the process ends in the handler itself is a last line written, straight
-to the descriptor, and only if that takes it at once. Imports nothing that takes long, because it
-has to be in place before that.
+A thread listens, so that a main thread which hangs in C keeps nobody from leaving. Before the
+process ends a last line is written straight to the descriptor, and only if that takes it at once: a
+terminal may be frozen, and its lock be held. Imports nothing that takes long, because it has to be
+in place before that.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from types import FrameType
 from typing import Any
 
 LISTENER = "signals"  # name of the thread
-DEAF_S = 5.0  # a busy machine may keep the main thread from its next instruction for a while
 BURST = 64  # signals that are read at once
 SAME_WISH_S = 1.0  # signals so soon after another one were sent for the same reason
+JOIN_S = 5.0
 INTERRUPTED = 130  # exit status after an interrupt, as shells have it
 
 # SIGHUP is what a terminal sends that is closed, SIGUSR1 what users of Slurm let it send before the
@@ -75,27 +74,20 @@ class StopRequests:
         return True
 
 
-class StopSignals:
+class StopSignals(StopRequests):
     """Counts the signals of one invocation. Made once, by the program's first lines."""
 
     def __init__(self) -> None:
         """Nothing asked yet; the first signal leaves at once."""
+        super().__init__()
         self.answer = Answer.LEAVE
         self.at_stake = ""  # what a second signal loses: "the last checkpoint is update 1000"
-        self._requests = StopRequests()
-        self._handled = 0  # calls of the handler
         self._previous: dict[int, Any] = {}
-        self._over = threading.Event()  # these handlers are no longer in place
         self._listener: threading.Thread | None = None
         self._began = time.time()
         self._end_at = end_of_job(os.environ, self._began)
         self._leave_at = leave_time(self._end_at, self._began)
         self._bell = -1  # the system writes a byte to this descriptor at each signal
-
-    @property
-    def count(self) -> int:
-        """How often the user, or whoever runs this program, has asked it to stop."""
-        return self._requests.count
 
     @property
     def requested(self) -> bool:
@@ -119,11 +111,12 @@ class StopSignals:
         """
         if threading.current_thread() is not threading.main_thread():
             return
-        self._previous = answer_by(self.handle)
-        self._over.clear()
+        self._previous = answer_by(self._interrupt)
         heard, self._bell = os.pipe()
         os.set_blocking(self._bell, False)
         signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
+        if hasattr(os, "register_at_fork"):  # a signal to a copy of this process is not for us
+            os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
         self._listener = threading.Thread(
             target=self._listen, args=(heard,), name=LISTENER, daemon=True
         )
@@ -137,64 +130,41 @@ class StopSignals:
         """
         for number in self._previous:
             if signal.getsignal(number) in (signal.SIG_IGN, signal.SIG_DFL, None):
-                signal.signal(number, self.handle)
+                signal.signal(number, self._interrupt)
 
     def restore(self) -> None:
         """Put back the handlers that were there before `install`."""
         while self._previous:
             number, handler = self._previous.popitem()
             signal.signal(number, handler)
-        self._over.set()
-        if self._bell >= 0:
+        if self._listener is not None:
             signal.set_wakeup_fd(-1)
             os.close(self._bell)  # the end of the listener
-            self._bell = -1
-            if self._listener is not None:
-                self._listener.join(DEAF_S)
+            self._listener.join(JOIN_S)
+            self._listener = None
 
     def _listen(self, heard: int) -> None:
-        """Leave in the place of a main thread that is deaf: it hangs in code that is not Python.
-
-        Python runs its handlers between two instructions of the main thread. An environment that
-        hangs in C never comes to one; then a signal that ends the process is answered here. Other
-        signals ring too: those of a timer, or of a child that has ended. They are no wish to stop.
-        """
-        seen = unanswered = 0
+        """Take what arrives. Signals of a timer, or of a child that has ended, ring here too."""
         while numbers := os.read(heard, BURST):
-            if not set(numbers) & set(SIGNALS):
-                continue
-            deadline = time.monotonic() + DEAF_S
-            while (
-                self._handled == seen and time.monotonic() < deadline and not self._over.wait(0.05)
-            ):
-                pass  # the handler may take no lock, so it cannot tell
-            # Several signals in a row may be one call of the handler, and are one wish here.
-            while select.select([heard], [], [], 0)[0] and os.read(heard, BURST):
-                pass
-            unanswered += self._handled == seen
-            seen = self._handled
-            must_leave = self.answer is Answer.LEAVE or self.count + unanswered > 1
-            if unanswered and must_leave and not self._over.is_set():
-                leave_at_once("interrupted: left at once, because something does not come back")
+            for number in set(numbers).intersection(SIGNALS):
+                self.handle(number)
         os.close(heard)
 
-    def handle(self, number: int, frame: FrameType | None = None) -> None:
-        """Take one signal. Called by Python in the main thread."""
-        self._handled += 1
-        if not self._requests.is_new(number):
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Raise where the main thread expects it. Called by Python there; the rest is `handle`."""
+        if self.answer is Answer.RAISE:
+            self.answer = Answer.NOTE  # what follows is not interrupted again
+            raise KeyboardInterrupt
+
+    def handle(self, number: int) -> None:
+        """Take one signal."""
+        if not self.is_new(number):
             return
         if self.answer is Answer.LEAVE:
             leave_at_once("interrupted before anything was begun")
         if self.count > 1:
             lost = f"; {self.at_stake}" if self.at_stake else ""
             leave_at_once(f"interrupted again: left at once, without saving{lost}")
-        if self.answer is Answer.RAISE:
-            raise KeyboardInterrupt
-
-    def note_passed_on(self, number: int) -> None:
-        """Count a signal that another handler has answered, so that the listener need not."""
-        self._handled += 1
-        self._requests.is_new(number)
 
     @contextlib.contextmanager
     def answered_by(self, answer: Answer) -> Iterator[None]:

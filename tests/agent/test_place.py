@@ -7,7 +7,6 @@ from ritornello.agent.learners.place import Place, learners_wanted
 from ritornello.agent.run.checks import check_several
 from ritornello.agent.run.launcher import Launcher
 from ritornello.core.errors import ConfigError
-from ritornello.core.stop_signals import StopSignals
 from ritornello.flags.options import Flags
 
 TORCHRUN = {
@@ -105,7 +104,7 @@ def test_what_several_learners_cannot_do_is_refused(flags, place, text):
     [((-9, 1), [], 1), ((-9, 0), [0], 1), ((1, 1), [], 1), ((0, 0), [], 0)],
 )
 def test_the_status_of_a_group_is_that_of_its_first_learner(statuses, killed, status):
-    group = Launcher([], len(statuses), stop=StopSignals())
+    group = Launcher([], len(statuses))
     group._learners = [SimpleNamespace(poll=lambda status=status: status) for status in statuses]
     group._killed = killed
     assert group._status() == status

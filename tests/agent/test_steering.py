@@ -79,7 +79,7 @@ class Person(threading.Thread):
             self.does(self.folder)
         except BaseException as error:
             self.error = error
-            self.stop.note_passed_on(signal.SIGINT)
+            self.stop.handle(signal.SIGINT)
 
 
 def steered(folder, does, *, checkpoint=None, sink=None, stop=None, experience=in_turn, **flags):

@@ -33,7 +33,7 @@ def test_the_second_signal_leaves_whatever_the_first_one_did(monkeypatch):
     monkeypatch.setattr("ritornello.core.stop_signals.leave_at_once", lambda why: 1 / 0)
     for answer in (Answer.NOTE, Answer.RAISE):
         stop = StopSignals()
-        stop.note_passed_on(signal.SIGINT)
+        stop.is_new(signal.SIGINT)
         later(monkeypatch, 2.0)
         with stop.answered_by(answer), pytest.raises(ZeroDivisionError):
             stop.handle(signal.SIGINT)
@@ -68,7 +68,7 @@ def test_handlers_are_put_back():
     before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     stop = StopSignals()
     stop.install()
-    assert signal.getsignal(signal.SIGHUP) == stop.handle
+    assert signal.getsignal(signal.SIGHUP) == stop._interrupt
     stop.restore()
     assert before == [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
 
@@ -82,7 +82,7 @@ def test_a_signal_that_somebody_took_away_is_taken_back(thief):
         for take_back in (stop.take_back, lambda: stop.answered_by(Answer.NOTE).__enter__()):
             signal.signal(signal.SIGTERM, thief)
             take_back()
-            assert signal.getsignal(signal.SIGTERM) == stop.handle
+            assert signal.getsignal(signal.SIGTERM) == stop._interrupt
         debuggers = lambda number, frame: None  # noqa: E731
         signal.signal(signal.SIGINT, debuggers)
         stop.take_back()
@@ -108,10 +108,14 @@ def test_a_hangup_that_is_ignored_stays_ignored():
     assert seen == [signal.SIGTERM]
 
 
+NEVER_ENDS = os.pipe()
+
+
 def started(source, stderr=subprocess.PIPE):
     return subprocess.run(
-        [sys.executable, "-c", source], cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True,
-        timeout=HANGS_S, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, "-c", source], cwd=ROOT, stdin=NEVER_ENDS[0], stdout=subprocess.PIPE,
+        stderr=stderr, text=True, timeout=HANGS_S, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
 
 
@@ -124,6 +128,7 @@ print("still here", flush=True)
 stop = StopSignals()
 stop.install()
 let_through()
+sys.stdin.read()
 print("not reached", flush=True)
 """
 
@@ -179,10 +184,10 @@ def test_no_signal_changes_how_a_finished_process_ends():
     assert done.returncode == 7
 
 
-DEAF = """
+HANGS = """
 import ctypes, os, threading, time
 from ritornello.core import stop_signals
-stop_signals.DEAF_S = 0.2
+stop_signals.SAME_WISH_S = 0.3
 stop = stop_signals.StopSignals()
 stop.install()
 stop.answer = stop_signals.Answer.{answer}
@@ -208,50 +213,46 @@ libc.pthread_mutex_lock(mutex)  # waits for itself, and no signal gets it out of
 )
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the size of a mutex is Linux's")
 def test_a_main_thread_that_hangs_in_c_keeps_nobody_from_leaving(number, answer, times):
-    source = DEAF.format(number=int(number), answer=answer, times=times)
-    done = started(source)
+    done = started(HANGS.format(number=int(number), answer=answer, times=times))
     assert done.returncode == 130, done.stderr
-    assert "does not come back" in done.stderr
+    assert "interrupted" in done.stderr
 
 
-def test_signals_that_come_as_one_are_one_wish(monkeypatch):
-    """Python calls the handler once for two that came before it could."""
-    monkeypatch.setattr("ritornello.core.stop_signals.DEAF_S", 0.2)
-    left = []
-    monkeypatch.setattr("ritornello.core.stop_signals.leave_at_once", left.append)
+@pytest.fixture
+def stop(monkeypatch):
+    """Signals of this process are answered; nothing ends it."""
+    monkeypatch.setattr("ritornello.core.stop_signals.leave_at_once", lambda why: 1 / 0)
     stop = StopSignals()
     stop.install()
-    bell = stop._bell
-    try:
-        with stop.answered_by(Answer.NOTE):
-            os.write(bell, bytes([signal.SIGTERM, signal.SIGTERM]))
-            stop.note_passed_on(signal.SIGTERM)  # what the handler does
-            time.sleep(0.6)
-            assert left == []
-            os.write(bell, bytes([signal.SIGTERM]))  # and this one nobody answers
-            wait_until(lambda: left)
-    finally:
-        stop.restore()
+    yield stop
+    stop.restore()
+
+
+def test_a_signal_raises_once_where_the_main_thread_expects_it(stop):
+    with stop.answered_by(Answer.RAISE):
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)  # the same wish
+    wait_until(lambda: stop.count == 1)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="Windows has no such signals")
-def test_a_signal_that_an_environment_uses_ends_nothing(monkeypatch):
-    """Whatever has a handler in Python rings the bell that stop signals ring."""
-    monkeypatch.setattr("ritornello.core.stop_signals.DEAF_S", 0.1)
-    left, rung = [], []
-    monkeypatch.setattr("ritornello.core.stop_signals.leave_at_once", left.append)
+def test_signals_of_an_environment_and_of_its_copies_of_this_process_are_no_wish(stop):
+    """Whatever has a handler in Python rings the bell, and a copy of the process inherits it."""
+    rung = []
     previous = signal.signal(signal.SIGALRM, lambda *_: rung.append(True))
-    stop = StopSignals()
-    stop.install()
-    try:
+    with stop.answered_by(Answer.NOTE):
         signal.raise_signal(signal.SIGALRM)
-        time.sleep(0.3)
-        assert (rung, left) == ([True], [])
-        os.write(stop._bell, bytes([signal.SIGALRM, signal.SIGTERM]))  # and this nobody answers
-        wait_until(lambda: left)
-    finally:
-        stop.restore()
-        signal.signal(signal.SIGALRM, previous)
+        copy = os.fork()
+        if not copy:
+            signal.raise_signal(signal.SIGTERM)
+            os._exit(0)
+        os.waitpid(copy, 0)
+        time.sleep(0.2)
+        assert (rung, stop.count) == ([True], 0)
+        signal.raise_signal(signal.SIGTERM)
+        wait_until(lambda: stop.requested)
+    signal.signal(signal.SIGALRM, previous)
 
 
 @pytest.mark.parametrize(
