@@ -24,10 +24,9 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from ritornello.core.errors import ConfigError
-from ritornello.core.plain_data import shown_text
+from ritornello.core.plain_data import parse_json, read_text, shown_text
 
 try:
     import fcntl
@@ -35,6 +34,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 LOOK_S = 0.2  # how often a waiting process asks again
+MAX_HOLDER_BYTES = 1000
 # What file systems say that have no locks; others are real failures.
 NO_LOCKS_HERE = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
 
@@ -47,7 +47,7 @@ class FileLock:
     def __init__(self, path: Path) -> None:
         """Name the file; it is made when the lock is acquired, and stays."""
         self.path = path
-        self._file = -1
+        self.descriptor = -1  # for `pass_fds` of a child that is to hold the lock too; -1: not held
 
     def __enter__(self) -> FileLock:
         return self
@@ -55,63 +55,65 @@ class FileLock:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    @property
-    def descriptor(self) -> int:
-        """The open file, for `pass_fds` of a child that is to hold the lock too; -1: not held."""
-        return self._file
-
     def acquire(self) -> bool:
         """Take the lock if it is free; return whether it is ours now.
 
         Raises:
           ConfigError: if the file cannot be made or locked, or is no regular file.
         """
-        if self._file >= 0:
+        if self.descriptor >= 0:
             return True
-        file = self._open()
+        file, is_ours = self._open(os.O_RDWR | os.O_CREAT), False
         try:
-            if not try_lock(file, self.path):
+            is_ours = try_lock(file, self.path)
+        finally:
+            if not is_ours:
                 os.close(file)
-                return False
-        except BaseException:
-            os.close(file)
-            raise
-        self._file = file
-        self.name_holder(os.getpid())
-        return True
+        if is_ours:
+            self.descriptor = file
+            self.name_holder(os.getpid())
+        return is_ours
 
-    def is_held(self, deadline_s: float = 0.0) -> bool:
-        """Whether somebody has the lock, and still has it after a wait. Makes and writes nothing.
-
-        Any number may ask at the same time. Who takes the lock in that moment has to `wait`.
+    def wait(self, deadline_s: float, waiting: Callable[[], bool] = lambda: True) -> bool:
+        """Acquire the lock, if need be after whoever has it is gone; return whether it is ours.
 
         Args:
-          deadline_s: seconds to wait at most for its release.
+          deadline_s: seconds to wait at most.
+          waiting: called before each further look; returns whether to go on waiting.
+        """
+        ends_at_s = time.monotonic() + deadline_s
+        while not self.acquire():
+            if time.monotonic() >= ends_at_s or not waiting():
+                return False
+            threading.Event().wait(LOOK_S)
+        return True
+
+    def is_held(self) -> bool:
+        """Whether somebody has the lock. Makes and writes nothing.
+
+        Any number may ask at the same time. Who takes the lock in that moment has to `wait`.
 
         Raises:
           ConfigError: as for `acquire`; but a file that is not there is nobody's lock.
         """
-        ends_at_s = time.monotonic() + deadline_s
-        never = threading.Event()
-        while self._is_held_now():
-            if time.monotonic() >= ends_at_s:
-                return True
-            never.wait(LOOK_S)
-        return False
-
-    def _is_held_now(self) -> bool:
-        try:
-            file = self._open(os.O_RDONLY)
-        except ConfigError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                return False
-            raise
+        if not os.path.lexists(self.path):
+            return False
+        file = self._open(os.O_RDONLY)
         try:
             return not try_lock(file, self.path, together=True)
         finally:
             os.close(file)
 
-    def _open(self, flags: int = os.O_RDWR | os.O_CREAT) -> int:
+    def release(self) -> None:
+        """Give the lock up, unless a child still has it open. Idempotent.
+
+        The file stays: removing it could take away the one that the next holder has locked.
+        """
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def _open(self, flags: int) -> int:
         # Not through a link, which could lead to anybody's file. O_NONBLOCK: a pipe must not wait.
         for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
             flags |= getattr(os, name, 0)
@@ -139,44 +141,18 @@ class FileLock:
             "since": datetime.now().astimezone().isoformat(timespec="seconds"),
         }
         with contextlib.suppress(OSError):
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, (json.dumps(about) + "\n").encode(), 0)
+            os.ftruncate(self.descriptor, 0)
+            os.pwrite(self.descriptor, (json.dumps(about) + "\n").encode(), 0)
 
     def holder(self) -> str:
         """Return "process 4121, since <time>", or "another process" if the file does not say."""
         try:
-            with open(self.path, "rb") as file:
-                about: Any = json.loads(file.read(1000))
+            about = parse_json(read_text(self.path, "the lock", MAX_HOLDER_BYTES), "the lock")
             pid, host, since = int(about["pid"]), str(about["host"]), str(about["since"])
-        except (OSError, ArithmeticError, ValueError, LookupError, TypeError, RecursionError):
+        except (ConfigError, ArithmeticError, ValueError, LookupError, TypeError):
             return "another process"
         where = "" if host == socket.gethostname() else f" on {host}"
-        text = f"process {pid}{where}, since {since}"
-        return text if text.isprintable() and len(text) < 200 else "another process"
-
-    def wait(self, deadline_s: float, waiting: Callable[[], bool] = lambda: True) -> bool:
-        """Acquire the lock, if need be after whoever has it is gone; return whether it is ours.
-
-        Args:
-          deadline_s: seconds to wait at most.
-          waiting: called before each further look; returns whether to go on waiting.
-        """
-        ends_at_s = time.monotonic() + deadline_s
-        never = threading.Event()
-        while not self.acquire():
-            if time.monotonic() >= ends_at_s or not waiting():
-                return False
-            never.wait(LOOK_S)
-        return True
-
-    def release(self) -> None:
-        """Give the lock up, unless a child still has it open. Idempotent.
-
-        The file stays: removing it could take away the one that the next holder has locked.
-        """
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        return f"process {pid}{shown_text(where, 80)}, since {shown_text(since, 80)}"
 
 
 def try_lock(file: int, path: Path, *, together: bool = False) -> bool:

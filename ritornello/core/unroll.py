@@ -38,7 +38,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ritornello.core.checks import check_array, check_finite
 from ritornello.core.errors import ShapeError
 from ritornello.core.layout import lay_out
 from ritornello.core.spec import EnvSpec
@@ -163,9 +162,7 @@ class UnrollSchema:
         """Raise ShapeError if a field of a single unroll is unwritten or out of range."""
         where = unroll.where()
         for field in self.fields.values():
-            array = getattr(unroll, field.name)
-            check_array(field.name, array, field.shape, field.dtype, where)
-            check_finite(field.name, array, where)
+            _check_finite(field.name, getattr(unroll, field.name), where)
         for name in ("action", "last_action"):
             for chosen, count in self.env_spec.actions.choices_in(getattr(unroll, name)):
                 if chosen.min() < 0 or chosen.max() >= count or (chosen % 1).any():
@@ -174,4 +171,12 @@ class UnrollSchema:
                         f"whole numbers in [0, {count - 1}]: {where}."
                     )
         for name, numbers in self.env_spec.numbers_in(unroll.frames):
-            check_finite(f"{name} of frames", numbers, where)
+            _check_finite(f"{name} of frames", numbers, where)
+
+
+def _check_finite(name: str, array: np.ndarray, where: str) -> None:
+    if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+        index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ShapeError(
+            f"{name}{list(index)} is {array[index]}, expected a finite number: {where}."
+        )

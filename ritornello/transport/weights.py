@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ritornello.core.errors import TransportError
 from ritornello.transport.shared import PAGE_BYTES, InSharedMemory, memory_fence, whole_pages
 
-NO_VERSION = -1  # what a board shows before the first flip
+NO_VERSION = -1  # what a board shows before the first version
 MAX_ATTEMPTS = 1000  # a reader overtaken this often is far slower than the learner's updates
 
 # Cells of the header, int64 each. Publication n (1, 2, ...) lies in half n % 2.
@@ -66,42 +66,29 @@ class WeightBoard(InSharedMemory):
         """The newest complete version, or -1 before the first."""
         return int(self._header[VERSIONS][self._header[DONE] % 2])
 
-    def idle(self) -> NDArray[np.uint8]:
-        """Return the idle half `[nbytes]` uint8 for writing; `flip` publishes it.
+    @contextmanager
+    def write(self, version: int) -> Iterator[NDArray[np.uint8]]:
+        """Yield the idle half `[nbytes]` uint8, and publish it; an exception publishes nothing.
 
-        Its old content is not the last version but the one before, so write all of it. Calling it
-        again before `flip` returns the same half.
-        """
-        if not self._is_writer:
-            raise TransportError("only the process that made the weight board may write to it.")
-        begun = int(self._header[DONE]) + 1
-        self._header[BEGUN] = begun  # from here on, readers of this half know they were overtaken
-        memory_fence()
-        return self._halves[begun % 2]
-
-    def flip(self, version: int) -> None:
-        """Publish what was written into the idle half.
+        Its old content is not the last version but the one before, so write all of it.
 
         Args:
           version: learner updates in these weights, larger than the last published version.
         """
-        begun, done = int(self._header[BEGUN]), int(self._header[DONE])
-        if not self._is_writer or begun != done + 1:
-            raise TransportError("flip without idle: nothing has been written to publish.")
+        if not self._is_writer:
+            raise TransportError("only the process that made the weight board may write to it.")
         if version <= self.version:
             raise TransportError(
                 f"version {version} cannot follow version {self.version}: readers only look for "
                 "newer ones."
             )
+        begun = int(self._header[DONE]) + 1
+        self._header[BEGUN] = begun  # from here on, readers of this half know they were overtaken
+        memory_fence()
+        yield self._halves[begun % 2]
         self._header[VERSIONS][begun % 2] = version
         memory_fence()
         self._header[DONE] = begun
-
-    @contextmanager
-    def write(self, version: int) -> Iterator[NDArray[np.uint8]]:
-        """Yield the idle half and flip at the end; an exception inside publishes nothing."""
-        yield self.idle()
-        self.flip(version)
 
     def read_if_newer(self, than: int, into: NDArray[np.uint8]) -> int | None:
         """Copy the newest weights if their version is above `than`.
@@ -126,7 +113,7 @@ class WeightBoard(InSharedMemory):
                 return None
             into[...] = self._halves[done % 2]
             memory_fence()
-            # One flip during the copy is harmless: it went to the other half. Publication
+            # One write during the copy is harmless: it went to the other half. Publication
             # done + 2 comes back to ours, and its writing must not have begun.
             if int(self._header[BEGUN]) <= done + 1:
                 return version

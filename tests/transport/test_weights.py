@@ -72,13 +72,16 @@ def test_a_reader_that_is_always_overtaken_says_so():
         board.read_if_newer(-1, slow)
 
 
-def test_versions_only_grow_and_a_flip_needs_a_write():
+def test_versions_only_grow_and_a_failed_write_publishes_nothing():
     board = WeightBoard(NBYTES)
-    with pytest.raises(TransportError, match="flip without idle"):
-        board.flip(1)
     with board.write(3):
         pass
     for version in (3, 2):
-        board.idle()
-        with pytest.raises(TransportError, match=f"version {version} cannot follow version 3"):
-            board.flip(version)
+        with (
+            pytest.raises(TransportError, match=f"version {version} cannot follow version 3"),
+            board.write(version),
+        ):
+            pass
+    with pytest.raises(ZeroDivisionError), board.write(4):
+        raise ZeroDivisionError
+    assert board.version == 3
