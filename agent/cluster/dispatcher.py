@@ -14,7 +14,6 @@ Next to read: agent/cluster/gateway.py, which runs it in a process of its own.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -38,25 +37,17 @@ CALLS = 2  # of each worker that are out, or whose blocks wait
 MAX_GAP_S = 5.0  # a longer absence of this process is not counted as silence of the workers
 STARTUP_FACTOR, MIN_STARTUP_S = 5.0, 600.0  # building environments takes longer than an unroll
 REFUSED_S = 60.0  # before a machine with another program is tried again
-RETRY_S = 1.0  # before a worker that could not be reached is asked again
+RETRY_S = 1.0  # before a worker that answered no more is placed anew
 MIN_WEIGHTS_S = 0.05
 WEIGHTS_BYTES_PER_S = 50e6  # of the network, for all machines together
 
 
-class WorkerGone(PlatformError):
-    """The actor of a worker has ended and answers no more."""
+class WorkerLost(PlatformError):
+    """The actor of a worker answers no more, through no fault of its own."""
 
 
-class MachineGone(WorkerGone):
-    """It has ended with its machine, through no fault of its own."""
-
-
-class WorkerUnreachable(PlatformError):
-    """An answer was lost, but the worker may live: ask again."""
-
-
-class WorkerRaised(PlatformError):
-    """A call raised an exception in the worker; carries its traceback."""
+class WorkerFailed(PlatformError):
+    """A worker raised an exception, of which this is the traceback, or has ended by itself."""
 
 
 class ClusterLost(PlatformError):
@@ -74,7 +65,6 @@ class WorkerSlot:
     greeting: Any = None  # the first call, until it is answered
     machine: str = ""  # where it runs; empty: the cluster has no room for it yet
     calls: deque[Any] = field(default_factory=deque)  # `collect`, oldest first
-    ask_at: float = 0.0
     waiting: int = 0  # its blocks that wait to be handed on
     has_played: bool = False  # in this life
     silent_s: float = 0.0  # since its last answer, while a call is out
@@ -189,7 +179,7 @@ class Dispatcher:
 
     def _ask(self, slot: WorkerSlot) -> None:
         # Without weights it would act at random, in the name of no version.
-        if not slot.machine or self._version == NO_VERSION or self._clock() < slot.ask_at:
+        if not slot.machine or self._version == NO_VERSION:
             return
         while len(slot.calls) + slot.waiting < CALLS:
             call = self._cluster.call(slot.actor, "collect", self._version, self._shared)
@@ -205,14 +195,10 @@ class Dispatcher:
         slot.silent_s = 0.0
         try:
             answer = self._cluster.result(call)
-        except WorkerUnreachable as error:
-            self._ask_later(slot, error)
-        except MachineGone:
-            log.warning("%s: its machine is gone; it is placed anew", slot.name)
-            self._drop(slot)
-        except WorkerGone as error:
-            self._fail(slot, str(error), re.sub(r"[0-9a-f]*\d[0-9a-f]*", "", str(error)))
-        except WorkerRaised as error:
+        except WorkerLost as error:
+            log.warning("%s is placed anew: %s", slot.name, error)
+            self._drop(slot, RETRY_S)
+        except WorkerFailed as error:
             self._fail(slot, str(error), failure_of(str(error)))
         else:
             self._take_in(slot, answer)
@@ -238,15 +224,6 @@ class Dispatcher:
         if not self.machines and not any(s.has_played for s in self.slots):
             raise WorkerDied(f"no machine of the cluster runs this program: {text}")
         log.warning("%s", text)
-
-    def _ask_later(self, slot: WorkerSlot, error: WorkerUnreachable) -> None:
-        log.info("%s: %s", slot.name, error)
-        if slot.greeting is not None:
-            slot.greeting = self._cluster.call(slot.actor, "greet")
-        else:
-            slot.calls.popleft()
-            slot.ask_at = self._clock() + RETRY_S
-            self.counts["lost_unrolls"] += slot.config.num_envs
 
     def _look_for_silence(self) -> None:
         """Replace workers that hang; those for which there is no room yet are not silent."""

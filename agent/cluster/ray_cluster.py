@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -34,13 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ritornello.agent.acting.config import WorkerConfig
-from ritornello.agent.cluster.dispatcher import (
-    ClusterLost,
-    MachineGone,
-    WorkerGone,
-    WorkerRaised,
-    WorkerUnreachable,
-)
+from ritornello.agent.cluster.dispatcher import ClusterLost, WorkerFailed, WorkerLost
 from ritornello.core.errors import ConfigError, first_line
 from ritornello.core.process_death import ignore_interrupts
 from ritornello.core.process_settings import SETTINGS
@@ -120,8 +114,7 @@ class RayCluster:
             ray.init(**self._arguments())
         except BaseException as error:
             self.close()
-            why = _refused_token(settings, error) or _refusal(settings.address, error)
-            raise ClusterLost(why) from error
+            raise ClusterLost(_refusal(settings.address, error)) from error
         finally:
             has_begun.set()
         self._actor_class = _actor_class(ray)
@@ -185,19 +178,20 @@ class RayCluster:
         """Return a result that is there.
 
         Raises:
-          WorkerGone, MachineGone, WorkerUnreachable, WorkerRaised: there is none.
+          WorkerLost: its machine is gone, or could not be reached.
+          WorkerFailed: the worker raised an exception, or has ended.
         """
         errors = self._ray.exceptions
         try:
             return self._ray.get(call, timeout=GET_S)
         except errors.RayTaskError as error:
-            raise WorkerRaised(str(error)) from error
+            raise WorkerFailed(str(error)) from error
         except (errors.ActorUnavailableError, errors.GetTimeoutError) as error:
-            raise WorkerUnreachable(first_line(error)) from error
+            raise WorkerLost(first_line(error)) from error
         except errors.RayError as error:
             if getattr(error, "actor_init_failed", False):
-                raise WorkerRaised(str(error)) from error
-            kind = MachineGone if "node has died" in str(error) else WorkerGone
+                raise WorkerFailed(str(error)) from error
+            kind = WorkerLost if "node has died" in str(error) else WorkerFailed
             raise kind(" ".join(str(error).split())[:600]) from error
 
     def share(self, weights: NDArray[np.uint8]) -> Any:
@@ -307,7 +301,7 @@ def _prepare_to_join(settings: RaySettings) -> None:
         raise ClusterLost(_refusal(settings.address, error)) from error
     if not settings.is_insecure and _lets_in_without_token(settings.address):
         raise ClusterLost(
-            f"the Ray cluster{_at(settings.address)} asks for no token: everybody who reaches its "
+            f"the Ray cluster at {settings.address} asks for no token: everybody who reaches its "
             "ports can run programs on its machines. Start it with RAY_AUTH_MODE=token "
             "(docs/cluster.md), or give --ray_address=insecure:<host>:<port>."
         )
@@ -319,8 +313,13 @@ def _lets_in_without_token(address: str) -> bool:
     """Whether the head of a cluster answers a client without a token, asked in another process."""
     tokens = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
     environment = {name: value for name, value in os.environ.items() if name not in tokens}
-    done = _asked(address, {**environment, "RAY_AUTH_MODE": "disabled"})
-    if done is None:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", TOKEN_PROBE, address], timeout=PROBE_S,
+            env={**environment, "RAY_AUTH_MODE": "disabled"},
+            stdin=subprocess.DEVNULL, capture_output=True, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
         return False
     if done.returncode and b"AuthenticationError" not in done.stderr:
         log.warning(
@@ -330,64 +329,21 @@ def _lets_in_without_token(address: str) -> bool:
     return done.returncode == 0
 
 
-def _refused_token(settings: RaySettings, error: BaseException) -> str:
-    """Say that it is for the token that Ray could not connect; "" if it is not, or it says so.
-
-    Ray itself only says that it failed to connect.
-    """
-    if not settings.address or "oken" in str(error):
-        return ""
-    done = _asked(settings.address, os.environ)
-    if done is None or b"AuthenticationError" not in done.stderr:
-        return ""
-    if settings.is_insecure:
-        return (
-            f"the Ray cluster{_at(settings.address)} asks for a token: leave out `insecure:`. From "
-            "2.61 on Ray does so, unless it is started with RAY_AUTH_MODE=disabled."
-        )
-    return (
-        f"the Ray cluster{_at(settings.address)} does not take the token of this machine: expected "
-        "that of the cluster in RAY_AUTH_TOKEN, in the file at RAY_AUTH_TOKEN_PATH, or in "
-        "~/.ray/auth_token, of which the first that is given counts."
-    )
-
-
-def _asked(
-    address: str, environment: Mapping[str, str]
-) -> subprocess.CompletedProcess[bytes] | None:
-    """Ask the head of a cluster something, in another process; None if it did not answer."""
-    try:
-        return subprocess.run(
-            [sys.executable, "-c", TOKEN_PROBE, address], env=environment, timeout=PROBE_S,
-            stdin=subprocess.DEVNULL, capture_output=True, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return None
-
-
 def _refusal(address: str, error: BaseException) -> str:
-    """Say in one sentence why there is no cluster."""
+    """Say in one paragraph why there is no cluster."""
     words = first_line(error)
     if not address:
         return f"a private Ray could not be started on this machine: {words}"
-    text = f"the Ray cluster{_at(address)} cannot be joined: {words}"
+    text = f"the Ray cluster at {address} cannot be joined: {words}."
     if "ersion mismatch" in str(error):
         details = " ".join(line.strip() for line in str(error).splitlines()[1:] if line.strip())
         return f"{text} {details} Use the same Ray and the same Python on every machine."
-    if "oken" in str(error) or "uthenticat" in str(error):
-        return (
-            f"{text} This machine needs the token of the cluster (RAY_AUTH_TOKEN, or "
-            "~/.ray/auth_token); a cluster without a token needs "
-            "--ray_address=insecure:<host>:<port>."
-        )
     return (
-        f"{text} Either it does not run, or it does not run on this machine too (`ray start "
-        "--address=<host:port>`), or it has another token than this machine (docs/cluster.md)."
+        f"{text} Either it does not run; or not on this machine too (`ray start "
+        "--address=<host:port>`); or it has another token than this machine, in RAY_AUTH_TOKEN, in "
+        "the file at RAY_AUTH_TOKEN_PATH or in ~/.ray/auth_token, of which the first that is given "
+        "counts; or it asks for none (`insecure:<host>:<port>`), or for one in spite of that word."
     )
-
-
-def _at(address: str) -> str:
-    return f" at {address}" if address else " on this machine"
 
 
 def workers_that_fit(address: str, *, is_insecure: bool) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ritornello.agent.cluster.dispatcher import MachineGone, WorkerGone, WorkerRaised
+from ritornello.agent.cluster.dispatcher import WorkerFailed, WorkerLost
 from ritornello.agent.cluster.gateway import GatewayConfig
 from ritornello.agent.cluster.remote_worker import Greeting, own_program, pack
 from ritornello.core.episode import EpisodeEnd
@@ -86,7 +86,7 @@ class FakeCluster:
     def lose(self, machine):
         del self.room[machine]
         for actor in self.on(machine):
-            actor.fate = MachineGone("its node has died")
+            actor.fate = WorkerLost("its node has died")
 
     def call(self, actor, method, *arguments):
         return Call(actor, method, arguments)
@@ -133,7 +133,7 @@ def one_whose_workers_raise():
 
 
 def _raise(call):
-    raise WorkerRaised('Traceback\n  File "env.py", line 3, in step\nValueError: no 7')
+    raise WorkerFailed('Traceback\n  File "env.py", line 3, in step\nValueError: no 7')
 
 
 def one_whose_workers_die():
@@ -143,7 +143,7 @@ def one_whose_workers_die():
 
 
 def _die(call):
-    raise WorkerGone("The actor died unexpectedly: pid 77, segmentation fault")
+    raise WorkerFailed("The actor died unexpectedly: pid 77, segmentation fault")
 
 
 def board(version=0):

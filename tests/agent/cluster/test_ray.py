@@ -105,9 +105,9 @@ def test_a_cluster_with_another_token_lets_nobody_in(cluster, make_pool, monkeyp
     monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
     blueprint = make_blueprint("CartPole-v1", worker_count=1)
     streams = Streams(make_pool(blueprint, cluster.address), blueprint.schema)
-    with pytest.raises(WorkerDied, match="does not take the token of this machine"):
+    with pytest.raises(WorkerDied, match="has another token than this machine"):
         streams.until(lambda: False)
-    with pytest.raises(ConfigError, match="asks for a token: leave out `insecure:`"):
+    with pytest.raises(ConfigError, match="or for one in spite of that word"):
         workers_that_fit(cluster.address, is_insecure=True)
 
 
