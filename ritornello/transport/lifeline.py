@@ -26,6 +26,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from multiprocessing.connection import Connection
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ritornello.core.process_death import Family
 from ritornello.transport.shared import InSharedMemory
 
@@ -85,9 +88,9 @@ class Pulse(InSharedMemory):
         super().__init__(CELLS * 8, "pulse")
         self.restart()
 
-    def _map(self) -> None:
+    def _map(self, memory: NDArray[np.uint8]) -> None:
         # Numbers of a memoryview are written several times as fast as those of an array.
-        self._cells = self._shared.array.data.cast("d")
+        self._cells = memory.data.cast("d")
 
     def beat(self, phase: Phase) -> None:
         """Say that this process lives, and what it does from now on."""

@@ -31,6 +31,7 @@ from multiprocessing import context
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ritornello.core.errors import Closed, ShapeError, TransportError
 from ritornello.core.layout import ALIGNMENT_BYTES, Field, lay_out
@@ -142,8 +143,7 @@ class Mailbox(InSharedMemory):
             self._starts.append(self._starts[-1] + whole_pages(nbytes))
         super().__init__(self._starts[-1], "mailbox")
 
-    def _map(self) -> None:
-        memory = self._shared.array
+    def _map(self, memory: NDArray[np.uint8]) -> None:
         # One cache line each.
         self._turns = memory[: len(self.group_sizes) * ALIGNMENT_BYTES : ALIGNMENT_BYTES]
         self._letters: list[Letter] = [

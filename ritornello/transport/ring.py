@@ -74,8 +74,7 @@ class UnrollRing(InSharedMemory):
         """Return the shared memory that such a ring takes, for `check_shared_memory`."""
         return whole_pages(slots) + slots * whole_pages(envs * record_nbytes)
 
-    def _map(self) -> None:
-        memory = self._shared.array
+    def _map(self, memory: NDArray[np.uint8]) -> None:
         size = self.envs * self.record_nbytes
         start, stride = whole_pages(self.slots), whole_pages(size)
         self._states = memory[: self.slots]

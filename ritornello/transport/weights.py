@@ -47,8 +47,7 @@ class WeightBoard(InSharedMemory):
         """Return the shared memory that such a board takes, for `check_shared_memory`."""
         return PAGE_BYTES + 2 * whole_pages(nbytes)
 
-    def _map(self) -> None:
-        memory = self._shared.array
+    def _map(self, memory: NDArray[np.uint8]) -> None:
         half = whole_pages(self.nbytes)
         self._header = memory[:32].view(np.int64)
         first, second = PAGE_BYTES, PAGE_BYTES + half

@@ -2,7 +2,6 @@ import pytest
 
 from ritornello.agent import machine
 from ritornello.transport import cgroups as limits
-from ritornello.transport import shared
 from ritornello.transport.cgroups import container_free_bytes, cpu_quota
 from ritornello.transport.shared import free_shared_memory_bytes
 
@@ -16,7 +15,6 @@ def limit_memory(folder, limit, used, stat="anon 5\ninactive_file 50000\n"):
 @pytest.fixture
 def cgroups(monkeypatch, tmp_path):
     """A machine whose groups a test writes down; this process is in app.slice/run.service."""
-    monkeypatch.setattr(shared, "_has_memfd", lambda: True)
     monkeypatch.setattr(limits, "CGROUPS", tmp_path / "cgroup")
     monkeypatch.setattr(limits, "OWN_CGROUPS", tmp_path / "own")
     (tmp_path / "own").write_text("1:name=systemd:/elsewhere\n0::/app.slice/run.service\n")
