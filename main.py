@@ -121,11 +121,13 @@ def help_for(argv: list[str]) -> str | None:
     """Return the help that a command line asks for, as wide as the terminal has room; or None."""
     import shutil
 
-    from ritornello.flags.help import help_text, topic_of
+    from ritornello.flags.names import topic_of
 
     topic = topic_of(argv)
     if topic is None:
         return None
+    from ritornello.flags.help import help_text
+
     columns = shutil.get_terminal_size((80, 24)).columns
     return help_text(topic, 100 if columns >= 100 else 80)
 

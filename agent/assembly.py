@@ -19,7 +19,6 @@ from ritornello.agent.acting.config import ServerConfig, WorkerConfig
 from ritornello.agent.acting.dealing import deal_tasks
 from ritornello.agent.algorithms.base import FLAG_OF_FIELD, Algorithm, make_config
 from ritornello.agent.learners.place import ALONE_HERE, Place
-from ritornello.agent.learning.layer_gradients import every
 from ritornello.agent.learning.learner import Learner
 from ritornello.agent.learning.optim import OptimiserConfig, learning_rate, make_optimiser
 from ritornello.agent.machine import Choices, choose
@@ -227,6 +226,8 @@ def _gradients_due(flags: Flags) -> Callable[[], bool] | None:
     """Return what says at which updates the gradient of each layer is measured."""
     if not flags.gradient_metrics:
         return None
+    from ritornello.agent.learning.layer_gradients import every
+
     # A reproducible run writes a record at each update, and no clock may decide anything in it.
     return (lambda: True) if flags.reproducible else every(flags.log_interval_s)
 

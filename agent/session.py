@@ -14,7 +14,6 @@ from typing import Any
 
 from ritornello.agent.assembly import Blueprint, env_config, model_of_shapes
 from ritornello.agent.learners.place import ALONE_HERE, Place
-from ritornello.agent.models.action_values import EPSILON
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.run.checks import check_session, check_several
 from ritornello.agent.run.coordinator import Coordinator, join
@@ -83,6 +82,8 @@ def _resolve(
             # acts: a test needs no algorithm of a user's own.
             update = {"env": saved.env_id}
             if module_of(flags.algorithm):
+                from ritornello.agent.models.action_values import EPSILON
+
                 by_values = EPSILON in checkpoint.state["learner"]["model"]
                 update["algorithm"] = "q_lambda" if by_values else "impala"
             flags = flags.model_copy(update=update)

@@ -1,7 +1,8 @@
 import pytest
 
 from ritornello.flags.group import marks_of
-from ritornello.flags.help import MAIN_FLAGS, help_text, topic_of
+from ritornello.flags.help import MAIN_FLAGS, help_text
+from ritornello.flags.names import topic_of
 from ritornello.flags.options import GROUPS, Flags
 from ritornello.flags.presets import PRESETS
 

@@ -17,15 +17,15 @@ from gymnasium.vector import VectorEnv
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.spec import EnvSpec
-from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.config import ENVPOOL, EnvConfig
 from ritornello.wrappers.env_ids import (
     beyond_ale_vector,
+    envpool_task,
     find_gym_spec,
     is_atari,
     rom_name,
 )
 from ritornello.wrappers.env_kwargs import kwargs_of
-from ritornello.wrappers.envpool_env import ENVPOOL, AtariPool, Pool, task_of
 from ritornello.wrappers.trusted_modules import check_trusted_kwargs
 
 if TYPE_CHECKING:  # what Atari does not need is loaded where it is used
@@ -55,7 +55,7 @@ def batch_backend(game: EnvConfig, render_mode: str | None = None) -> str:
             return ""
         raise ConfigError(f"env {game.env_id} is a vector alone, of which no pictures are drawn.")
     if backend == ENVPOOL:
-        task_of(game.env_id, _rom(game))  # raises what is wrong before workers are started
+        envpool_task(game.env_id, _rom(game))  # raises what is wrong before workers are started
     if is_atari(game.env_id):
         beyond = beyond_ale_vector(replace(game, kwargs=""))
         if backend == GYMNASIUM_VECTOR or beyond:
@@ -88,7 +88,9 @@ def _make(game: EnvConfig, threads: int, count: int) -> VectorEnv:
     check_trusted_kwargs(game.kwargs)
     kwargs, entry = kwargs_of(game.kwargs), find_gym_spec(game.env_id)
     if batch_backend(game) == ENVPOOL:
-        task = task_of(game.env_id, _rom(game))
+        from ritornello.wrappers.envpool_env import AtariPool, Pool
+
+        task = envpool_task(game.env_id, _rom(game))
         pool = {**kwargs, "num_envs": count, "num_threads": threads}
         return AtariPool(task, pool, game) if is_atari(game.env_id) else Pool(task, pool)
     mode = kwargs.get("vectorization_mode") or entry.kwargs.get("vectorization_mode")

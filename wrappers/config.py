@@ -11,6 +11,7 @@ from typing import Literal
 from ritornello.core.errors import ConfigError
 
 BackendChoice = Literal["auto", "ale_vector", "gymnasium", "gymnasium_vector", "envpool"]
+ENVPOOL = "envpool"  # the backend, the package, and its mark in Gymnasium's registry
 FRAMES_PER_S = 60.0  # the console's rate
 MAX_EPISODE_FRAMES = 108_000  # 30 minutes at 60 frames/s, the usual Atari cap
 

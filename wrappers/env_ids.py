@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import importlib
+import importlib.util
 import sys
 from dataclasses import replace
 from inspect import signature
@@ -15,10 +18,9 @@ from gymnasium.envs.registration import EnvSpec as GymSpec
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown, shown_text
-from ritornello.wrappers import envpool_env
-from ritornello.wrappers.config import MAX_EPISODE_FRAMES, EnvConfig
+from ritornello.core.project import install_extra
+from ritornello.wrappers.config import ENVPOOL, MAX_EPISODE_FRAMES, EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_of
-from ritornello.wrappers.envpool_env import ENVPOOL
 from ritornello.wrappers.extra_worlds import prepare_world
 from ritornello.wrappers.trusted_modules import check_trusted
 from ritornello.wrappers.user_code import import_module
@@ -45,13 +47,13 @@ def find_gym_spec(env_id: str) -> GymSpec:
     try:
         prepare_world(name)
     except ConfigError:
-        if name not in gymnasium.registry or name not in envpool_env.worlds():
+        if name not in gymnasium.registry or name not in envpool_worlds():
             raise
     try:
         return gymnasium.spec(name)
     except gymnasium.error.Error as error:
-        if not colon and name in envpool_env.worlds():
-            steps = envpool_env.tasks()[name][2].get("max_episode_steps")
+        if not colon and name in envpool_worlds():
+            steps = envpool_tasks()[name][2].get("max_episode_steps")
             gymnasium.register(name, vector_entry_point=ENVPOOL, max_episode_steps=steps)
             return gymnasium.spec(name)
         near = _nearest_ids(name)
@@ -201,10 +203,56 @@ def _nearest_ids(name: str, count: int = 4) -> list[str]:
         # Gymnasium keeps the ids of what it has given up, as functions that raise.
         and not getattr(entry.entry_point, "__name__", "").startswith("_raise")
     }
-    usable |= {env_id.lower(): env_id for env_id in envpool_env.worlds()}
+    usable |= {env_id.lower(): env_id for env_id in envpool_worlds()}
     asked = name.lower()
     near = difflib.get_close_matches(asked, usable, n=2 * count)
     # "pong" is no near spelling of "PongNoFrameskip-v4" by letters, but its beginning.
     stem = asked.split("-v")[0]
     begun = [key for key in usable if stem and key.split("/")[-1].startswith(stem)]
     return [usable[key] for key in dict.fromkeys([*begun[::-1], *near])][:count]
+
+
+@functools.cache
+def envpool_tasks() -> dict[str, tuple[str, Any, dict[str, Any]]]:
+    """Return what EnvPool has by each of its ids: a module, a class, arguments. Imports EnvPool.
+
+    Raises:
+      ConfigError: if it cannot be imported.
+    """
+    try:
+        importlib.import_module(ENVPOOL)
+        return importlib.import_module("envpool.registration").registry.specs
+    except ImportError as error:
+        raise ConfigError(
+            f"backend is envpool, and the package envpool cannot be imported ({error}): "
+            f"{install_extra(ENVPOOL)}."
+        ) from error
+
+
+@functools.cache
+def envpool_worlds() -> frozenset[str]:
+    """Return EnvPool's ids that are no games of Atari; none where it is not installed."""
+    if importlib.util.find_spec(ENVPOOL) is None:
+        return frozenset()
+    return frozenset(
+        name for name, (module, *_) in envpool_tasks().items() if module != "envpool.atari"
+    )
+
+
+def envpool_task(env_id: str, rom: str | None) -> str:
+    """Return EnvPool's id of a game; `rom` is None but of an Atari game.
+
+    Raises:
+      ConfigError: if EnvPool is not installed, or has no such environment.
+    """
+    named = [env_id] if env_id in envpool_tasks() else []
+    if rom is not None:
+        named = [
+            name for name, (*_, kwargs) in envpool_tasks().items() if kwargs.get("task") == rom
+        ]
+    if not named:
+        raise ConfigError(
+            f"backend is envpool, and env is {shown(env_id)}, which is none of the "
+            f"{len(envpool_tasks())} ids of EnvPool (envpool.list_all_envs()). Use backend auto."
+        )
+    return named[0]

@@ -12,9 +12,7 @@ the rules of wrappers/atari.py. Where EnvPool differs from these:
 
 from __future__ import annotations
 
-import functools
 import importlib
-import importlib.util
 import math
 import warnings
 from typing import Any
@@ -24,54 +22,8 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ritornello.core.errors import ConfigError
-from ritornello.core.plain_data import shown
-from ritornello.core.project import install_extra
 from ritornello.wrappers.atari import numbers_of
-from ritornello.wrappers.config import EnvConfig
-
-ENVPOOL = "envpool"  # the backend, the package, and its mark in Gymnasium's registry
-
-
-@functools.cache
-def tasks() -> dict[str, tuple[str, Any, dict[str, Any]]]:
-    """Return what EnvPool has by each of its ids: a module, a class, arguments. Imports EnvPool.
-
-    Raises:
-      ConfigError: if it cannot be imported.
-    """
-    try:
-        importlib.import_module(ENVPOOL)
-        return importlib.import_module("envpool.registration").registry.specs
-    except ImportError as error:
-        raise ConfigError(
-            f"backend is envpool, and the package envpool cannot be imported ({error}): "
-            f"{install_extra(ENVPOOL)}."
-        ) from error
-
-
-@functools.cache
-def worlds() -> frozenset[str]:
-    """Return EnvPool's ids that are no games of Atari; none where it is not installed."""
-    if importlib.util.find_spec(ENVPOOL) is None:
-        return frozenset()
-    return frozenset(name for name, (module, *_) in tasks().items() if module != "envpool.atari")
-
-
-def task_of(env_id: str, rom: str | None) -> str:
-    """Return EnvPool's id of a game; `rom` is None but of an Atari game.
-
-    Raises:
-      ConfigError: if EnvPool is not installed, or has no such environment.
-    """
-    named = [env_id] if env_id in tasks() else []
-    if rom is not None:
-        named = [name for name, (*_, kwargs) in tasks().items() if kwargs.get("task") == rom]
-    if not named:
-        raise ConfigError(
-            f"backend is envpool, and env is {shown(env_id)}, which is none of the "
-            f"{len(tasks())} ids of EnvPool (envpool.list_all_envs()). Use backend auto."
-        )
-    return named[0]
+from ritornello.wrappers.config import ENVPOOL, EnvConfig
 
 
 class Pool(VectorEnv):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ritornello.core.spec import EnvSpec, ObservationPart
-from ritornello.wrappers.config import EnvConfig
+from ritornello.wrappers.config import ENVPOOL, EnvConfig
 from ritornello.wrappers.env_ids import as_registered, game_arguments, is_atari
-from ritornello.wrappers.envpool_env import ENVPOOL
 from ritornello.wrappers.registry import choose_backend, make_env_spec, tried
 
 

@@ -7,7 +7,7 @@ in
     <run>/bad_updates/update_000000041.pt
 
 which `torch.load(weights_only=True)` reads; docs/troubleshooting.md shows how.
-Next to read: agent/algorithms/non_finite.py, which finds out what was bad.
+Next to read: agent/learning/non_finite.py, which finds out what was bad.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ritornello.agent.algorithms.batch import Batch
-from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
 from ritornello.core.atomic_file import atomic_path, remove_temporaries
 from ritornello.core.errors import PlatformError
 from ritornello.core.saved_state import item, whole
@@ -34,6 +34,52 @@ TOLD_ONE_BY_ONE = 5
 TOLD_EACH = 100
 
 log = logging.getLogger(__name__)
+
+
+# What to do, by culprit.
+ADVICE = {
+    "reward": "An environment gave this reward: look at what its step() returns. With "
+    "--debug=True the worker that is given it names the environment.",
+    "observation": "An environment showed this: look at what its reset() and step() return. With "
+    "--debug=True the worker that is shown it names the environment.",
+    "weights": "Training has diverged: resume an earlier checkpoint with a lower --lr.",
+    "memory": "The memory of the agent that acted has diverged: lower --lr, or look whether "
+    "observations are far from 1.",
+    "ratio": "The probabilities of actions have diverged, those of today's policy or of the one "
+    "that acted: resume the last checkpoint with a lower --lr.",
+    "value": "Values have diverged: give --use_popart=True (not q_lambda) or "
+    "--reward_clipping_method=abs_one_sign, or resume the last checkpoint with a lower --lr.",
+    "gradient": "The loss is finite, but it is too steep: resume the last checkpoint with a lower "
+    "--lr.",
+    "learner": "Its own log says what was bad, and it keeps the batch.",
+}
+
+
+class NonFiniteUpdate(PlatformError):
+    """A loss or a gradient is NaN or infinite: the update was not made, and nothing has moved."""
+
+    def __init__(self, update: int, culprit: Culprit) -> None:
+        """Say what was bad first.
+
+        Args:
+          update: number of the update that was to be made.
+          culprit: the first bad quantity.
+        """
+        super().__init__(
+            f"update {update} cannot be made: {culprit.what}; expected finite numbers. "
+            f"{ADVICE[culprit.name]}"
+        )
+        self.update = update
+        self.culprit = culprit
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """The first quantity that was not finite."""
+
+    name: str  # a key of ADVICE
+    what: str  # what is wrong with it, and where
+    columns: tuple[int, ...] = ()  # unrolls of the batch that hold something that is not finite
 
 
 class TooManyBadUpdates(PlatformError):

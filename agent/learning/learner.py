@@ -9,17 +9,15 @@ Next to read: agent/run/experience.py, which makes batches.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ritornello.agent.algorithms.base import Algorithm, Loss
 from ritornello.agent.algorithms.batch import Batch
-from ritornello.agent.algorithms.non_finite import error_of
 from ritornello.agent.learning import recorded
 from ritornello.agent.learning.feed import PackedBatch
-from ritornello.agent.learning.layer_gradients import LayerGradients
 from ritornello.agent.learning.optim import load_moments, rate_is_tensor, set_rate, state_of
 from ritornello.agent.learning.recorded import Recorded
 from ritornello.agent.models.base import ActorCritic
@@ -27,6 +25,9 @@ from ritornello.agent.models.pixels import shown_steps
 from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 from ritornello.core import faults
 from ritornello.core.saved_state import item, whole, within
+
+if TYPE_CHECKING:
+    from ritornello.agent.learning.layer_gradients import LayerGradients
 
 Restores = list[Callable[[], None]]
 WEIGHTS_MEASURED_EACH = 100  # updates; a sum over all weights, so not for each
@@ -254,6 +255,8 @@ class Learner:
             self._finished.record()
             self._finished.synchronize()  # asleep: other threads and workers have the core
         if not computed.is_finite:
+            from ritornello.agent.learning.non_finite import error_of
+
             _restore_all(computed.restores)  # the search for the culprit starts from there
             raise error_of(
                 computed.loss,
@@ -283,7 +286,11 @@ class Learner:
 
     def _layers_if_due(self) -> LayerGradients | None:
         is_due = self._gradients_due is not None and self._gradients_due()
-        return LayerGradients(self.model) if is_due else None
+        if not is_due:
+            return None
+        from ritornello.agent.learning.layer_gradients import LayerGradients
+
+        return LayerGradients(self.model)
 
     def _observe(self, batch: Batch) -> None:
         """Move the statistics of observations, as long as they may still move."""

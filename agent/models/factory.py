@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from ritornello.agent.models.action_values import ActionValueModel
 from ritornello.agent.models.base import ActorCritic, Core
 from ritornello.agent.models.initialisation import draw_layer
 from ritornello.agent.models.networks import Network, NetworkRequest
@@ -113,7 +112,11 @@ def make_model(
     )
     of_pixels = config.normalise_pixels if env_spec.frame_dtype == "uint8" else False
     games = env_spec.task_count if of_pixels and env_spec.task_count > 1 else 0
-    kind = ActionValueModel if config.action_values else ActorCritic
+    kind = ActorCritic
+    if config.action_values:
+        from ritornello.agent.models.action_values import ActionValueModel
+
+        kind = ActionValueModel
     model = kind(
         built.torso,
         env_spec.obs_shape,
@@ -123,7 +126,8 @@ def make_model(
         core,
         game_pixels=[PixelStatistics(env_spec.obs_shape, of_pixels) for _ in range(games)],
     )
-    _initialise(model, torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(seed)
+    _initialise(model, generator, action_values=config.action_values)
     if built.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model
@@ -278,7 +282,7 @@ def _feature_count(name: str, torso: nn.Module, env_spec: EnvSpec) -> int:
     return int(features.shape[1])
 
 
-def _initialise(model: ActorCritic, generator: torch.Generator) -> None:
+def _initialise(model: ActorCritic, generator: torch.Generator, *, action_values: bool) -> None:
     """Draw orthogonal weights and zero biases, in the order of the state dict."""
     for module in model.torso_net.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
@@ -286,5 +290,4 @@ def _initialise(model: ActorCritic, generator: torch.Generator) -> None:
     model.core.initialise(generator)
     draw_layer(model.policy_head, SMALL_GAIN, generator)
     # Values of actions start near 0: bootstrapped from each other they keep a wrong start for long.
-    starts_at_0 = isinstance(model, ActionValueModel)
-    draw_layer(model.value_head.linear, SMALL_GAIN if starts_at_0 else 1.0, generator)
+    draw_layer(model.value_head.linear, SMALL_GAIN if action_values else 1.0, generator)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ritornello.agent.algorithms.batch import Batch
-from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
+from ritornello.agent.learning.bad_updates import NonFiniteUpdate
 from ritornello.agent.learning.feed import PackedBatch
 from ritornello.agent.process_group import LearnerLost
 from ritornello.agent.run.control import Control

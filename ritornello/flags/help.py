@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import textwrap
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -80,20 +79,6 @@ def _leaves(annotation: Any) -> list[Any]:
         return _leaves(parts[0])
     inside = [leaf for part in parts for leaf in _leaves(part)]
     return [origin, *inside] if origin in (list, tuple) else inside
-
-
-def topic_of(argv: Iterable[str]) -> str | None:
-    """Return what a command line asks help on: "" for `--help`, "replay" for `--help=replay`.
-
-    None if it asks for no help.
-    """
-    items = iter(argv)
-    for item in items:
-        name, equals, topic = item.partition("=")
-        if name in ("--help", "-h"):
-            following = next(items, "")
-            return topic if equals or following.startswith("-") else following
-    return None
 
 
 def help_text(topic: str = "", width: int = 80) -> str:

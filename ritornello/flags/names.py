@@ -93,6 +93,20 @@ def flag_of(name: str) -> str:
     return _FLAGS.get(american(plain), plain)
 
 
+def topic_of(argv: Sequence[str]) -> str | None:
+    """Return what a command line asks help on: "" for `--help`, "replay" for `--help=replay`.
+
+    None if it asks for no help.
+    """
+    items = iter(argv)
+    for item in items:
+        name, equals, topic = item.partition("=")
+        if name in ("--help", "-h"):
+            following = next(items, "")
+            return topic if equals or following.startswith("-") else following
+    return None
+
+
 def named_values(argv: Sequence[str]) -> dict[str, str]:
     """Return flag -> text of a command line; accepts --a-b for --a_b, and `--name value`.
 

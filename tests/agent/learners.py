@@ -8,8 +8,8 @@ import torch
 
 from ritornello.agent.algorithms.base import ImpalaConfig
 from ritornello.agent.algorithms.impala import Impala
-from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
 from ritornello.agent.algorithms.q_lambda import QLambda, QLambdaConfig
+from ritornello.agent.learning.bad_updates import NonFiniteUpdate
 from ritornello.agent.learning.learner import Learner
 from ritornello.agent.learning.optim import OptimiserConfig, learning_rate, make_optimiser
 from tests.agent.builders import make_batch, make_small_model, make_spec

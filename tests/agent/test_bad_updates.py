@@ -11,8 +11,12 @@ import torch
 import ritornello.agent.learning.bad_updates
 from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.algorithms.impala import Impala
-from ritornello.agent.algorithms.non_finite import Culprit, NonFiniteUpdate
-from ritornello.agent.learning.bad_updates import BadUpdates, TooManyBadUpdates
+from ritornello.agent.learning.bad_updates import (
+    BadUpdates,
+    Culprit,
+    NonFiniteUpdate,
+    TooManyBadUpdates,
+)
 from ritornello.agent.learning.learner import Learner
 from ritornello.agent.run.run import Run
 from ritornello.agent.run.trainer import Trainer

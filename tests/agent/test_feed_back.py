@@ -10,7 +10,7 @@ import torch
 
 from ritornello.agent.algorithms.base import ImpalaConfig
 from ritornello.agent.algorithms.impala import Impala, Loss
-from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
+from ritornello.agent.learning.bad_updates import NonFiniteUpdate
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.agent.run.experience import Experience

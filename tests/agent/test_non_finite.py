@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
+from ritornello.agent.learning.bad_updates import NonFiniteUpdate
 from ritornello.agent.models.base import ActorCritic
 from tests.agent.builders import make_batch, make_small_model
 from tests.agent.learners import CONFIG, fail_to_step, make_learner, same

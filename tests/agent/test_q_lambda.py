@@ -5,10 +5,10 @@ from fnmatch import fnmatchcase
 import pytest
 import torch
 
-from ritornello.agent.algorithms.non_finite import ADVICE, NonFiniteUpdate
 from ritornello.agent.algorithms.q_lambda import QLambda, QLambdaConfig
 from ritornello.agent.assembly import foreign_flags, make_algorithm
 from ritornello.agent.distributions import FORBIDDEN
+from ritornello.agent.learning.bad_updates import ADVICE, NonFiniteUpdate
 from ritornello.agent.learning.learner import Learner
 from ritornello.agent.learning.optim import OptimiserConfig, make_optimiser
 from ritornello.agent.run.messages import log_start

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ritornello.agent.algorithms.non_finite import NonFiniteUpdate
+from ritornello.agent.learning.bad_updates import NonFiniteUpdate
 from ritornello.agent.models.vectors import LARGEST, NormalisedVectors, VectorStatistics
 from ritornello.core.errors import ConfigError
 from tests.agent.builders import make_batch, make_small_model, make_spec

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ritornello.core.errors import ConfigError
-from ritornello.wrappers import envpool_env
+from ritornello.wrappers import env_ids
 from ritornello.wrappers.atari import WaitAtStart
 from ritornello.wrappers.batch_vector import BatchVector
 from ritornello.wrappers.config import EnvConfig
@@ -22,12 +22,12 @@ PONG = EnvConfig("PongNoFrameskip-v4", backend="envpool")
 def test_without_envpool_the_backend_is_refused_with_the_command_that_installs_it(monkeypatch):
     for name in ("envpool", "envpool.registration"):
         monkeypatch.setitem(sys.modules, name, None)
-    envpool_env.tasks.cache_clear(), envpool_env.worlds.cache_clear()
+    env_ids.envpool_tasks.cache_clear(), env_ids.envpool_worlds.cache_clear()
     with pytest.raises(ConfigError, match=r"pip install .*envpool"):
         choose_backend(PONG)
     with pytest.raises(ConfigError, match="expected the id of a registered environment"):
         check_env_id("CheetahRun-v1")
-    envpool_env.tasks.cache_clear(), envpool_env.worlds.cache_clear()
+    env_ids.envpool_tasks.cache_clear(), env_ids.envpool_worlds.cache_clear()
 
 
 def needs_envpool():

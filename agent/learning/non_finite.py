@@ -12,7 +12,6 @@ Sizes: T steps, B unrolls.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -20,54 +19,9 @@ from torch import Tensor
 
 from ritornello.agent.algorithms.base import Algorithm, Loss
 from ritornello.agent.algorithms.batch import REWARD_TRANSFORMS, Batch
+from ritornello.agent.learning.bad_updates import Culprit, NonFiniteUpdate
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.process_group import ProcessGroup, listed
-from ritornello.core.errors import PlatformError
-
-# What to do, by culprit.
-ADVICE = {
-    "reward": "An environment gave this reward: look at what its step() returns. With "
-    "--debug=True the worker that is given it names the environment.",
-    "observation": "An environment showed this: look at what its reset() and step() return. With "
-    "--debug=True the worker that is shown it names the environment.",
-    "weights": "Training has diverged: resume an earlier checkpoint with a lower --lr.",
-    "memory": "The memory of the agent that acted has diverged: lower --lr, or look whether "
-    "observations are far from 1.",
-    "ratio": "The probabilities of actions have diverged, those of today's policy or of the one "
-    "that acted: resume the last checkpoint with a lower --lr.",
-    "value": "Values have diverged: give --use_popart=True (not q_lambda) or "
-    "--reward_clipping_method=abs_one_sign, or resume the last checkpoint with a lower --lr.",
-    "gradient": "The loss is finite, but it is too steep: resume the last checkpoint with a lower "
-    "--lr.",
-    "learner": "Its own log says what was bad, and it keeps the batch.",
-}
-
-
-class NonFiniteUpdate(PlatformError):
-    """A loss or a gradient is NaN or infinite: the update was not made, and nothing has moved."""
-
-    def __init__(self, update: int, culprit: Culprit) -> None:
-        """Say what was bad first.
-
-        Args:
-          update: number of the update that was to be made.
-          culprit: the first bad quantity.
-        """
-        super().__init__(
-            f"update {update} cannot be made: {culprit.what}; expected finite numbers. "
-            f"{ADVICE[culprit.name]}"
-        )
-        self.update = update
-        self.culprit = culprit
-
-
-@dataclass(frozen=True)
-class Culprit:
-    """The first quantity that was not finite."""
-
-    name: str  # a key of ADVICE
-    what: str  # what is wrong with it, and where
-    columns: tuple[int, ...] = ()  # unrolls of the batch that hold something that is not finite
 
 
 class Given(NamedTuple):
