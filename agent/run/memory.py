@@ -88,9 +88,12 @@ def _of_learner(blueprint: Blueprint, weights: int) -> list[Need]:
     flags, schema = blueprint.flags, blueprint.schema
     unrolls = unrolls_when_full(blueprint)
     smaller = BEST_COMPRESSION if flags.use_replay_compression else 1
+    batches = 1  # ahead, in the making, and being learned from
+    if not flags.reproducible and flags.caching_threads:
+        size = flags.cache_output_buffer_size
+        batches += MAX_CACHE_DEPTH if size == "auto" else int(size)
     # A batch holds stacks, of which neighbours share frames that an unroll stores once.
     stacks_bytes = (schema.unroll_length + 1) * _stack_bytes(blueprint)
-    batches = _batches(flags)
     batch_bytes = flags.batch_size * (schema.nbytes + stacks_bytes)
     return [
         Need(
@@ -149,14 +152,6 @@ def _stack_bytes(blueprint: Blueprint) -> int:
     return prod(blueprint.env_spec.obs_shape) * dtype.itemsize
 
 
-def _batches(flags: Flags) -> int:
-    """Return how many batches there are at once: ahead, in the making, and being learned from."""
-    if flags.reproducible or not flags.caching_threads:
-        return 1
-    size = flags.cache_output_buffer_size
-    return (MAX_CACHE_DEPTH if size == "auto" else int(size)) + 1
-
-
 def unrolls_when_full(blueprint: Blueprint) -> int:
     """Return how many different unrolls all replay buffers of a run hold when they are full."""
     flags = blueprint.flags
@@ -182,17 +177,13 @@ def check_memory(blueprint: Blueprint, model: ActorCritic) -> None:
     advice = "lower the largest of them"
     if not blueprint.flags.use_replay_compression and largest[0] is needs[0]:
         advice += ", or give --use_replay_compression=True"
-    parts = ", ".join(map(str, largest))
+    said = f"this run takes {needed / 1e9:.2f} GB of memory"
     if needed <= free:
-        raise ConfigError(
-            f"this agent takes {needed / 1e9:.2f} GB of memory, and {agents} like it "
-            f"{agents * needed / 1e9:.2f} GB, of {whole / 1e9:.2f} GB in all: "
-            f"{parts}; {advice}, or let fewer run at once."
-        )
-    raise ConfigError(
-        f"this run takes {needed / 1e9:.2f} GB of memory, and {free / 1e9:.2f} GB are free on this "
-        f"machine, within the limit of its container: {parts}; {advice}."
-    )
+        said += f", and {agents} like it {agents * needed / 1e9:.2f} GB, of {whole / 1e9:.2f} GB"
+        advice += ", or let fewer run at once"
+    else:
+        said += f", and {free / 1e9:.2f} GB are free on this machine, within its container's limit"
+    raise ConfigError(f"{said}: {', '.join(map(str, largest))}; {advice}.")
 
 
 def free_memory_bytes() -> int:
@@ -213,22 +204,16 @@ class CapacityWatch:
     If what all unrolls will take cannot fit, the run ends then, while nothing is lost.
     """
 
-    def __init__(self, unrolls: int, record_nbytes: int, flags: Flags) -> None:
-        """Say what is known at the start.
+    def __init__(self, unrolls: int, flags: Flags) -> None:
+        """Weigh nothing yet.
 
         Args:
           unrolls: number of unrolls that all buffers together hold when they are full.
-          record_nbytes: size of one that is not compressed.
           flags: of the run.
         """
         self._unrolls = unrolls
         self._flags = flags
         self._has_looked = False
-        log.info(
-            "replay: %s unrolls when full, %s%.2g GB; %.2f GB of memory are free",
-            f"{unrolls:,}", "compressed at most " if flags.use_replay_compression else "",
-            unrolls * (record_nbytes + ITEM_BYTES) / 1e9, free_memory_bytes() / 1e9,
-        )  # fmt: skip
 
     def look(self, figures: Mapping[str, float]) -> None:
         """Weigh what is there, once there is enough.
@@ -247,17 +232,17 @@ class CapacityWatch:
         needed, free = agents * max(0, self._unrolls - held) * each, free_memory_bytes()
         takes = (
             f"replay of {self._unrolls:,} unrolls of {(each - ITEM_BYTES) / 1e3:.1f} kB will take "
-            f"{self._unrolls * each / 1e9:.2f} GB of memory when it is full"
+            f"{self._unrolls * each / 1e9:.2f} GB of memory when it is full; {free / 1e9:.2f} GB "
+            "are free"
         )
         if needed <= free:
-            log.info("%s; %.2f GB are free", takes, free / 1e9)
+            log.info("%s", takes)
             return
         advice = f"lower the capacities to {100 * free / needed:.0f} % of what they are"
         if not self._flags.use_replay_compression:
             advice += ", or give --use_replay_compression=True"
-        many = f", for {agents} agents" if agents > 1 else ""
+        many = f" for {agents} agents" if agents > 1 else ""
         raise ConfigError(
-            f"{takes}. It still needs {needed / 1e9:.2f} GB{many}, and {free / 1e9:.2f} GB are "
-            "free on this machine, within the limit of its container: "
-            f"{advice} (--replay_parameters)."
+            f"{takes}, and {needed / 1e9:.2f} GB are still needed{many}: {advice} "
+            "(--replay_parameters)."
         )

@@ -52,8 +52,7 @@ class Recorder:
         earlier = read_records(run.folder.path)
         self.findings: list[Finding] = [f for r in earlier for f in self._diagnosis.add(r)]
         self._hardware = Hardware(earlier)
-        unrolls, nbytes = unrolls_when_full(run.blueprint), run.blueprint.schema.nbytes
-        self._capacity = CapacityWatch(unrolls, nbytes, run.flags)
+        self._capacity = CapacityWatch(unrolls_when_full(run.blueprint), run.flags)
         self._began = run.tally.counters()  # of this session
         self._speed = Speed(self._began)
         self._shown_s = -math.inf

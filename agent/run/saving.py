@@ -8,7 +8,7 @@
   checkpoint has its history. If the files of the run do not answer, the weights are saved all the
   same, because they are worth more, and the log says that records may be missing before them.
 * Weights are saved first and contents of replay second, because whoever stops the run may kill it
-  meanwhile; agent/run/save_time.py knows how long that takes.
+  meanwhile; `SaveTime` knows how long that takes.
 * If the disk refuses a save, the log says so once, training goes on, and the next save tries again.
   The last save of a session has no next one, so its failure is a failure of the run.
 * `best.pt` holds the weights of the moment at which its score was the mean return over a full
@@ -23,15 +23,68 @@ from collections.abc import Callable
 
 from ritornello.agent.run.memory import unrolls_when_full
 from ritornello.agent.run.run import Run
-from ritornello.agent.run.save_time import SaveTime
 from ritornello.agent.stored.checkpoint import CheckpointWriter
 from ritornello.core import faults
 from ritornello.core.errors import CheckpointError
+from ritornello.core.stop_signals import StopSignals
 
 log = logging.getLogger(__name__)
 
 LOCK_S = 5.0  # a learner that was killed lets go of the lock of its folder within this time
 BEST_INTERVAL_S = 30.0  # a quickly improving run does not save its best at each game
+USUAL_DISK = 100e6  # bytes per second; until the first save of replay has measured it
+USUAL_GRACE_S = 30.0  # after which Kubernetes and others kill, unless they are told otherwise
+SLOWER = 1.5  # than measured, which a shared disk may be at any time
+ENDING_S = 10.0  # for workers to end once all is saved
+
+
+class SaveTime:
+    """How long replay contents take to be saved, by the last time that they were.
+
+    Whoever stops a job gives it some time and then kills it. Only Slurm says how much is left
+    (ritornello/core/stop_signals.py): there the run begins to stop early enough.
+    """
+
+    def __init__(self, stop: StopSignals, full_bytes: int) -> None:
+        """Reserve the time of a usual disk before the end of the job.
+
+        Args:
+          stop: what knows the end of the job.
+          full_bytes: of all unrolls in full buffers.
+        """
+        self._stop = stop
+        self._full_bytes = full_bytes
+        self._bytes_per_s = USUAL_DISK
+        self._stop.reserve(SLOWER * self.of(full_bytes))
+        self._is_measured = False
+
+    def of(self, nbytes: float) -> float:
+        """Return the seconds that so many bytes of replay take."""
+        return nbytes / self._bytes_per_s
+
+    def fits(self, nbytes: float) -> bool:
+        """Whether so many bytes of replay can be saved before the job ends, as far as is known."""
+        return SLOWER * self.of(nbytes) + ENDING_S <= self._stop.left_s
+
+    def note(self, nbytes: int, seconds: float) -> None:
+        """Take over what a save has taken; tell the user the first time."""
+        self._bytes_per_s = max(nbytes, 1) / max(seconds, 1e-6)
+        full_s = self.of(self._full_bytes)
+        self._stop.reserve(SLOWER * full_s)
+        if self._is_measured:
+            return
+        self._is_measured = True
+        log.info(
+            "a stop saves the weights first, then replay in %.1f s (%.2f GB when full, at %.0f "
+            "MB/s)", full_s, self._full_bytes / 1e9, self._bytes_per_s / 1e6,
+        )  # fmt: skip
+        if full_s > USUAL_GRACE_S:
+            log.warning(
+                "whoever kills %.0f s after SIGTERM, as Kubernetes does, leaves no time to save "
+                "replay: give %.0f s (docs/slurm.md), or a resume finds the newest weights with "
+                "the replay of an earlier checkpoint",
+                USUAL_GRACE_S, SLOWER * full_s + ENDING_S,
+            )  # fmt: skip
 
 
 class Saving:
@@ -70,14 +123,8 @@ class Saving:
         self._best_score = self._writer.best_score()
         run, flags = self._run, self._run.flags
         if flags.save_replay and not flags.reproducible:  # where both fit exactly or not at all
-            weights = run.learner.model.state_dict().values()
-            self._save_time = SaveTime(
-                run.folder.checkpoints,
-                run.stop,
-                weights_bytes=3 * sum(tensor.nbytes for tensor in weights),  # and two moments
-                unroll_bytes=run.blueprint.schema.nbytes,
-                unrolls=unrolls_when_full(run.blueprint),
-            )
+            full_bytes = unrolls_when_full(run.blueprint) * run.blueprint.schema.nbytes
+            self._save_time = SaveTime(run.stop, full_bytes)
 
     def take_over(self) -> None:
         """Save in the place of the learner that did so and is lost.
@@ -180,7 +227,7 @@ class Saving:
             return
         began = time.monotonic()
         path = self._writer.save_replay(self._tally.updates, experience.replay_contents())
-        save_time.note(path, time.monotonic() - began)
+        save_time.note(path.stat().st_size, time.monotonic() - began)
 
     def _save_best(self) -> bool:
         score = self._present_score()

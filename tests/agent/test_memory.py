@@ -162,7 +162,7 @@ def test_agents_that_run_at_once_are_counted_together(monkeypatch):
     check_memory(one, model)
     own.total = 3 * needed - 1
     message = refusal(agent_count=3)
-    assert f"3 like it {3 * needed / 1e9:.2f} GB" in message
+    assert f"and 3 like it {3 * needed / 1e9:.2f} GB" in message
     assert "let fewer run at once" in message
     # One that starts again finds the memory of the others taken, and needs only its own.
     own.total, own.available = 3 * needed, needed
@@ -174,8 +174,8 @@ def test_agents_that_run_at_once_are_counted_together(monkeypatch):
 KB = 1000
 
 
-def watch(unrolls, each_kb, **flags):
-    return CapacityWatch(unrolls, each_kb * KB, Flags(**flags))
+def watch(unrolls, **flags):
+    return CapacityWatch(unrolls, Flags(**flags))
 
 
 def figures(unrolls, each_bytes):
@@ -185,8 +185,7 @@ def figures(unrolls, each_bytes):
 def test_the_first_unrolls_are_weighed_once(caplog, monkeypatch):
     caplog.set_level("INFO")
     free(monkeypatch, 10e9)
-    weighs = watch(1_000_000, 170, use_replay_compression=True)
-    caplog.clear()
+    weighs = watch(1_000_000, use_replay_compression=True)
     weighs.look({})
     weighs.look(figures(FIRST_UNROLLS - 1, 8 * KB))
     assert not caplog.messages
@@ -200,7 +199,7 @@ def test_the_first_unrolls_are_weighed_once(caplog, monkeypatch):
 @pytest.mark.parametrize("is_compressed", [False, True])
 def test_what_will_not_fit_is_refused_with_the_arithmetic(monkeypatch, is_compressed):
     free(monkeypatch, 4e9)
-    weighs = watch(1_000_000, 8, use_replay_compression=is_compressed)
+    weighs = watch(1_000_000, use_replay_compression=is_compressed)
     with pytest.raises(ConfigError) as caught:
         weighs.look(figures(100, 8 * KB))
     message = str(caught.value)
@@ -215,14 +214,14 @@ def test_what_is_there_already_is_not_needed_once_more_and_agents_fill_up_togeth
     """A resumed replay is nearly full, and the memory that it takes is not free any more."""
     for free_bytes, held in ((0.1e6, 1000), (0.9e6, 900)):
         free(monkeypatch, free_bytes)
-        watch(1000, 8).look(figures(held, 8 * KB))
+        watch(1000).look(figures(held, 8 * KB))
     free(monkeypatch, 0.8e6)
     with pytest.raises(ConfigError):
-        watch(1000, 8).look(figures(900, 8 * KB))
+        watch(1000).look(figures(900, 8 * KB))
     free(monkeypatch, 9e9)
-    watch(1_000_000, 8).look(figures(100, 8 * KB))
-    with pytest.raises(ConfigError, match=r"25\.80 GB, for 3 agents"):
-        watch(1_000_000, 8, agent_count=3).look(figures(100, 8 * KB))
+    watch(1_000_000).look(figures(100, 8 * KB))
+    with pytest.raises(ConfigError, match=r"25\.80 GB are still needed for 3 agents"):
+        watch(1_000_000, agent_count=3).look(figures(100, 8 * KB))
 
 
 def test_the_figures_are_those_of_the_manager():

@@ -7,7 +7,7 @@ import ritornello.agent.run.saving
 import ritornello.agent.stored.checkpoint
 from ritornello.agent.learning.learner import Learner
 from ritornello.agent.run.run import Run
-from ritornello.agent.run.save_time import SaveTime
+from ritornello.agent.run.saving import SaveTime
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import CheckpointWriter, load
 from ritornello.agent.stored.run_folder import RunFolder
@@ -140,18 +140,16 @@ def test_whoever_is_ended_while_saving_goes_on_from_the_newest_weights_and_some_
 
 
 def test_replay_that_cannot_be_saved_in_time_is_left_out_and_that_is_said_before(
-    folder, monkeypatch, caplog
+    monkeypatch, caplog
 ):
     """A gigabyte at 1 MB/s, at the end of a job of two hours; Slurm says when that is."""
     began = int(time.time())
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(began + 7200))
-    monkeypatch.setattr("ritornello.agent.run.save_time._measured", lambda *_: 1e6)
     stop = StopSignals()
     with caplog.at_level(logging.INFO):
-        saving = SaveTime(
-            folder.checkpoints, stop, weights_bytes=2_000_000, unroll_bytes=1000, unrolls=10**6
-        )
-    assert "a stop saves the weights in 4.0 s, then replay in 1000.0 s (1.00 GB" in caplog.text
+        saving = SaveTime(stop, full_bytes=10**9)
+        saving.note(10**6, seconds=1.0)
+    assert "saves the weights first, then replay in 1000.0 s (1.00 GB" in caplog.text
     assert "kills 30 s after SIGTERM" in caplog.text
     monkeypatch.setattr(time, "time", lambda: began + 7200 - 1570)
     assert not stop.requested
