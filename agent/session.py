@@ -16,7 +16,7 @@ from ritornello.agent.assembly import Blueprint, env_config, model_of_shapes
 from ritornello.agent.learners.place import ALONE_HERE, Place
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.run.checks import check_session, check_several
-from ritornello.agent.run.coordinator import Coordinator, join
+from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator
 from ritornello.agent.run.memory import check_memory
 from ritornello.agent.run.training import Session
 from ritornello.agent.stored.checkpoint import Checkpoint, load
@@ -55,7 +55,11 @@ def prepare(argv: Sequence[str], place: Place = ALONE_HERE) -> Session:
 
     flags = parse(argv, stored_flags, family_of)
     check_several(flags, place)
-    coordinator = join(place, LEARNER_TIMEOUT_S)
+    coordinator = SINGLE_LEARNER
+    if place.world_size > 1:
+        from ritornello.agent.learners.several import join
+
+        coordinator = join(place, LEARNER_TIMEOUT_S)
     try:
         return _resolve(argv, flags, loaded, coordinator)
     except BaseException as error:

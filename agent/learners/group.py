@@ -9,7 +9,7 @@ frozen. So every learner ends with the same sentence, which names it.
 
 This is the only file that imports `torch.distributed`. It makes process groups of its own and
 leaves the default one alone, so nothing global has to be cleaned up.
-Next to read: agent/run/coordinator.py, which decides with it when an update is made.
+Next to read: agent/learners/several.py, which decides with it when an update is made.
 """
 
 from __future__ import annotations

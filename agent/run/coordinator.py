@@ -1,55 +1,19 @@
-"""`Coordinator` keeps the learners of a run in step; for one alone, it returns what it is given.
+"""`Coordinator` of a learner that is alone: it returns what it is given.
 
-    every learner ──► synchronise(reports, has a batch) ──► the same reports and answer everywhere
-
-Each turn of a learner's loop has one all-reduce of a few numbers: the agent steps played since,
-which learner has a batch, which was asked to stop, and the length of the reports of episodes that
-are gathered after it. So all learners have the same counters, and with them the same learning rate,
-entropy cost, reason to stop and moments to save. An update begins when each learner has a batch.
+The trainer calls it in each turn of its loop, so that a run of several learners has the same loop;
+agent/learners/several.py has the coordinator of those, which keeps them in step.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import platform
-import time
-import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
-import torch
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ritornello.agent.assembly import Blueprint
 from ritornello.agent.learners.place import ALONE_HERE, Place
 from ritornello.agent.learning.learner import Learner
-from ritornello.agent.process_group import SINGLE_PROCESS, LearnerLost, ProcessGroup, listed
+from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 from ritornello.agent.run.experience import WorkerReport
-from ritornello.core.episode import EpisodeEnd
-from ritornello.core.errors import PlatformError
-from ritornello.core.standard_error import told_while_waiting
-from ritornello.core.version import VERSION
-from ritornello.transport.channel import WorkerStats
-
-if TYPE_CHECKING:
-    from ritornello.agent.learners.group import GlooGroup
-
-WISHES = ("interrupted", "seconds")  # reasons to stop that one learner may have and others not
-# Flags that each of several learners may have of its own: machines differ.
-OF_EACH_LEARNER = {
-    *("device", "worker_count", "envs_per_worker", "learner_thread_count", "inference"),
-    *("results_dir", "load_model_url", "background", "debug", "learner_count"),
-}
-COMPARED_EACH = 100  # updates
-MAX_TEXT = 10_000  # characters of what a learner waits for
-PATIENCE_S = 5.0  # until it is said that other learners are waited for
-FIRST_TIMEOUTS = 10  # the first update has so many times as long: workers start, replay fills up
-
-
-class LearnersDiffer(PlatformError):
-    """Learners of one run are not of one kind, or have learned different things."""
 
 
 class Synchronised(NamedTuple):
@@ -60,58 +24,34 @@ class Synchronised(NamedTuple):
 
 
 class Coordinator:
-    """Keeps the learners of a run in step. Belongs to the learner's thread."""
+    """Keeps the learners of a run in step; here there is one. Belongs to the learner's thread."""
 
-    def __init__(self, place: Place = ALONE_HERE, group: GlooGroup | None = None) -> None:
-        """Keep the parts; without a group this learner is alone."""
-        self.place = place
-        self.group: ProcessGroup = group or SINGLE_PROCESS  # sums over all learners
-        self._group = group
-        self._learner: Learner | None = None
-        self._compared = -1  # the update after which weights were last compared
-        self._own_wishes = dict.fromkeys(WISHES, False)
-        self._wishes = dict.fromkeys(WISHES, False)  # of anybody
-        self._waits_since: float | None = None  # by the clock of learner 0
-        self._has_announced = False
+    place: Place = ALONE_HERE
+    group: ProcessGroup = SINGLE_PROCESS  # sums over all learners
 
     def broadcast(self, text: str) -> str:
         """Return the text of learner 0."""
-        return self._gather_texts(text if self.place.rank == 0 else "")[0]
+        return text
 
-    def begin(self, learner: Learner, kind: Mapping[str, str]) -> None:
+    def begin(self, learner: Learner, blueprint: Blueprint) -> None:
         """Check that all learners are of one kind and begin with the same weights.
 
         Args:
           learner: this learner, in the state from which it begins.
-          kind: name -> value of what has to be the same everywhere.
+          blueprint: its flags and shapes.
 
         Raises:
           LearnersDiffer: naming a learner and what is different.
         """
-        if self._group is None:
-            return
-        self._learner = learner
-        first, *others = map(json.loads, self._gather_texts(json.dumps(dict(kind))))
-        for rank, other in enumerate(others, start=1):
-            for name in sorted(first.keys() | other.keys()):
-                if first.get(name) != other.get(name):
-                    raise LearnersDiffer(
-                        f"learner {rank} has {name} {_short(other.get(name))}, learner 0 has "
-                        f"{_short(first.get(name))}: expected the same everywhere. Start all "
-                        "learners with the same program, libraries and flags."
-                    )
-        sums = self._group.sum_numbers(self._in_own_slot(_checksum(learner)))
-        self._compare(sums, "before the first update; all learners have to begin from one file")
 
     def agreed(self, wish: str, own: bool) -> bool:
         """Whether a learner has a wish, as of the last `synchronise`.
 
         Args:
-          wish: one of WISHES.
+          wish: "interrupted" or "seconds", reasons to stop that one may have and others not.
           own: whether this one has it; the next `synchronise` tells the others.
         """
-        self._own_wishes[wish] = own
-        return own if self._group is None else self._wishes[wish]
+        return own
 
     def synchronise(
         self, reports: Sequence[WorkerReport], has_batch: bool, missing: Callable[[], Sequence[str]]
@@ -127,170 +67,13 @@ class Coordinator:
           LearnerLost: if a learner does not come, or has no batch for too long.
           LearnersDiffer: if the weights are not the same any more.
         """
-        if self._group is None:
-            return Synchronised(list(reports), has_batch)
-        size, learner = self.place.world_size, self._learner
-        assert learner is not None, "begin() comes first"
-        played = sum(item.stats.steps for item in reports)
-        games = json.dumps([asdict(game) for item in reports for game in item.episodes]).encode()
-        length = len(games) if len(games) > len("[]") else 0
-        compares = learner.version % COMPARED_EACH == 0 and learner.version != self._compared
-        steps, clock, *numbers = self._group.sum_numbers(
-            [
-                played,
-                time.monotonic() if self.place.rank == 0 else 0.0,
-                *(float(self._own_wishes[wish]) for wish in WISHES),
-                *self._in_own_slot(float(has_batch)),
-                *self._in_own_slot(length),
-                *self._in_own_slot(_checksum(learner) if compares else 0),
-            ]
-        )
-        self._wishes = {w: n > 0 for w, n in zip(WISHES, numbers, strict=False)}
-        numbers = numbers[len(WISHES) :]
-        ready, lengths, sums = (numbers[i * size : (i + 1) * size] for i in range(3))
-        if compares:
-            self._compared = learner.version
-            self._compare(sums, f"after update {learner.version}")
-        # All steps first: a game is booked at the same count everywhere.
-        told = [replace(item, episodes=()) for item in reports]
-        told.append(WorkerReport(WorkerStats(steps=int(steps) - played), ()))
-        if any(lengths):
-            texts = self._group.gather(games if length else b"", [int(n) for n in lengths])
-            told += [WorkerReport(WorkerStats(), _games(text)) for text in texts if text]
-        self._check_patience(ready, clock, missing)
-        return Synchronised(told, all(ready))
+        return Synchronised(list(reports), has_batch)
 
     def updated(self) -> None:
         """After the first update, a learner that does not answer is missed earlier."""
-        if self._group is not None:
-            self._group.settle()
 
     def announce_failure(self, error: BaseException) -> None:
         """Say why this learner leaves, so that the others can tell the user. Idempotent."""
-        if self._group is None or self._has_announced:
-            return
-        self._has_announced = True
-        if isinstance(error, (LearnerLost, LearnersDiffer)):
-            self._group.leave()  # the others know
-            return
-        name = "" if isinstance(error, PlatformError) else f"{type(error).__name__}: "
-        self._group.announce_failure(f"{name}{error}".strip() or type(error).__name__)
-
-    def _check_patience(
-        self, ready: Sequence[float], clock: float, missing: Callable[[], Sequence[str]]
-    ) -> None:
-        """Raise LearnerLost if some have waited for the batch of others for too long."""
-        if all(ready) or not any(ready):
-            self._waits_since = None
-            return
-        self._waits_since = clock if self._waits_since is None else self._waits_since
-        waited_s = clock - self._waits_since
-        assert self._group is not None, "one that is alone waits for nobody"
-        if waited_s < self._group.timeout_s:
-            return
-        late = [rank for rank, is_ready in enumerate(ready) if not is_ready]
-        own = "; ".join(filter(None, missing())) if self.place.rank in late else ""
-        texts = self._gather_texts(own[:MAX_TEXT])
-        raise LearnerLost(
-            f"{listed(late)} had no batch for {waited_s:.0f} s while others had one: "
-            f"{texts[late[0]] or 'nothing is known of why'}",
-            late,
-        )
-
-    def _compare(self, sums: Sequence[float], when: str) -> None:
-        different = [rank for rank, value in enumerate(sums) if value != sums[0]]
-        if different:
-            raise LearnersDiffer(
-                f"the weights of {listed(different)} are not those of learner 0 {when}. "
-                "Processors of different kinds round differently: use machines of one kind."
-            )
-
-    def _in_own_slot(self, value: float) -> list[float]:
-        """Return a list with a place for each learner, 0 but for this one's."""
-        return [value if rank == self.place.rank else 0.0 for rank in range(self.place.world_size)]
-
-    def _gather_texts(self, text: str) -> list[str]:
-        """Return the text of each learner."""
-        if self._group is None:
-            return [text]
-        data = text.encode(errors="backslashreplace")  # paths may hold any bytes
-        sizes = self._group.sum_numbers(self._in_own_slot(len(data)))
-        return [piece.decode() for piece in self._group.gather(data, [int(n) for n in sizes])]
 
 
 SINGLE_LEARNER = Coordinator()
-
-
-def join(place: Place, timeout_s: float) -> Coordinator:
-    """Meet the other learners, if there are any.
-
-    Args:
-      place: which learner this is.
-      timeout_s: how long one may take to answer, or be without a batch; the first update has
-        FIRST_TIMEOUTS times as long.
-
-    Raises:
-      LearnerLost: if one does not come.
-    """
-    if place.world_size == 1:
-        return SINGLE_LEARNER
-    from ritornello.agent.learners.group import GlooGroup, open_store
-
-    first_s = FIRST_TIMEOUTS * timeout_s
-    others = listed([rank for rank in range(place.world_size) if rank != place.rank])
-    why = (
-        f"waiting for {others}: the environment variables RANK={place.rank} and WORLD_SIZE="
-        f"{place.world_size} say that there are {place.world_size} learners. For a run with one "
-        "learner: unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT"
-    )
-    # Learners that this program has started come; those of torchrun take a while to be loaded.
-    patience = (
-        contextlib.nullcontext()
-        if place.is_launched
-        else told_while_waiting(lambda waited_s: f"{why} ({waited_s:.0f} s)", PATIENCE_S)
-    )
-    with patience:
-        group = GlooGroup(
-            open_store(place, first_s),
-            place.rank,
-            place.world_size,
-            timeout_s=timeout_s,
-            first_timeout_s=first_s,
-            is_local=place.is_local,
-        )
-    return Coordinator(place, group)
-
-
-def kind_of(blueprint: Blueprint) -> dict[str, str]:
-    """Return what has to be the same at every learner of a run."""
-    flags = {
-        f"--{name}": json.dumps(value)
-        for name, value in blueprint.flags.to_json().items()
-        if name not in OF_EACH_LEARNER
-    }
-    return flags | {
-        "version": VERSION,
-        "Python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "the environment": json.dumps(blueprint.env_spec.to_dict()),
-        "unrolls of bytes": str(blueprint.schema.nbytes),
-        "the torso's precision": str(blueprint.choices.torso_dtype),
-    }
-
-
-def _games(text: bytes) -> tuple[EpisodeEnd, ...]:
-    return tuple(EpisodeEnd(**game) for game in json.loads(text))
-
-
-def _checksum(learner: Learner) -> int:
-    """Return a number below 2^32 that is another one if a bit of the model is."""
-    total = 0
-    for tensor in learner.model.state_dict().values():
-        total = zlib.crc32(tensor.detach().cpu().contiguous().numpy().tobytes(), total)
-    return total
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 200 else f"{text[:200]} ..."

@@ -23,7 +23,6 @@ from ritornello.agent.learning.bad_updates import NonFiniteUpdate
 from ritornello.agent.learning.feed import PackedBatch
 from ritornello.agent.process_group import LearnerLost
 from ritornello.agent.run.control import Control
-from ritornello.agent.run.coordinator import kind_of
 from ritornello.agent.run.experience import Moment
 from ritornello.agent.run.recorder import Recorder
 from ritornello.agent.run.run import Run
@@ -108,7 +107,7 @@ class Trainer:
         self._began = time.monotonic()
         failures: list[BaseException] = []
         try:
-            self._coordinator.begin(self._learner, kind_of(self._blueprint))
+            self._coordinator.begin(self._learner, self._blueprint)
             self._publish()
             self._experience.start()
             self._run.status.enter("filling")

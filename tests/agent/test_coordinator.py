@@ -4,10 +4,12 @@ import pytest
 import torch.distributed as dist
 
 from ritornello.agent.learners import group as group_module
+from ritornello.agent.learners import several
 from ritornello.agent.learners.group import GlooGroup, open_store
 from ritornello.agent.learners.place import Place
+from ritornello.agent.learners.several import COMPARED_EACH, LearnersDiffer, SeveralLearners
 from ritornello.agent.process_group import LearnerLost
-from ritornello.agent.run.coordinator import COMPARED_EACH, Coordinator, LearnersDiffer, join
+from ritornello.agent.run.coordinator import SINGLE_LEARNER
 from ritornello.agent.run.experience import WorkerReport
 from ritornello.core.episode import EpisodeEnd
 from ritornello.transport.channel import WorkerStats
@@ -20,6 +22,7 @@ KIND = {"torch": "2", "--lr": "0.1"}
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch):
     monkeypatch.setattr(group_module, "NOTICE_S", 1.0)
+    monkeypatch.setattr(several, "kind_of", lambda blueprint: KIND)
 
 
 def together(work, *, timeout_s=HANGS_S, size=2, begins=True):
@@ -29,9 +32,9 @@ def together(work, *, timeout_s=HANGS_S, size=2, begins=True):
     def run(rank):
         try:
             group = GlooGroup(store, rank, size, timeout_s=timeout_s, first_timeout_s=timeout_s)
-            coordinator = Coordinator(Place(rank, size, rank, size), group)
+            coordinator = SeveralLearners(Place(rank, size, rank, size), group)
             if begins:
-                coordinator.begin(make_learner(), KIND)
+                coordinator.begin(make_learner(), None)
             results[rank] = work(coordinator)
         except Exception as error:
             results[rank] = error
@@ -113,7 +116,7 @@ def test_who_has_no_batch_for_too_long_is_named_with_what_it_waits_for():
 def test_learners_of_two_kinds_do_not_begin():
     def work(coordinator):
         own = {"torch": "3"} if coordinator.place.rank else {}
-        coordinator.begin(make_learner(), KIND | own)
+        coordinator._check_kind(KIND | own)
 
     for error in together(work, begins=False):
         assert isinstance(error, LearnersDiffer)
@@ -123,7 +126,7 @@ def test_learners_of_two_kinds_do_not_begin():
 def test_weights_that_drift_apart_are_found_within_some_updates():
     def work(coordinator):
         learner = make_learner()
-        coordinator.begin(learner, KIND)
+        coordinator.begin(learner, None)
         coordinator.synchronise([], True, nothing)
         if coordinator.place.rank:
             next(learner.model.parameters()).data[0] += 1e-7
@@ -158,7 +161,7 @@ def test_a_learner_that_vanishes_or_does_not_answer_is_named(vanishes, said):
     def work(coordinator):
         if coordinator.place.rank == 1:
             if vanishes:
-                coordinator._group.leave()
+                coordinator.group.leave()
             else:
                 assert over.wait(HANGS_S)
             return None
@@ -180,7 +183,7 @@ def test_a_store_that_nobody_serves_is_one_sentence():
 
 def test_a_learner_alone_is_told_what_it_says():
     reports = [WorkerReport(WorkerStats(steps=3), (game(1.0),))]
-    alone = join(Place(), 60.0)
+    alone = SINGLE_LEARNER
     assert alone.synchronise(reports, True, nothing) == (reports, True)
     assert alone.agreed("interrupted", True)
     assert not alone.agreed("interrupted", False)
