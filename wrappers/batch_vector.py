@@ -144,7 +144,7 @@ class BatchVector(EnvVector):
             frames = self._frames(observations, info, goes_on & ~(first & starts))
             if mode is AutoresetMode.SAME_STEP:
                 for index in np.flatnonzero(ended).tolist():
-                    frames[index] = self._one.shown(self._final(info, index))
+                    frames[index] = self._one.shown.encode(self._final(info, index))
             if starts:
                 begun = self.start(first)
                 if (begun != frames)[~(first | ended)].any():

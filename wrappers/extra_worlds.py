@@ -35,9 +35,8 @@ class World:
 
     name: str  # in messages; an extra of pyproject.toml
     package: str  # module by which is seen whether it is installed
-    entry_point: str = ""  # beginning of the entry points of its environments
-    ids: tuple[str, ...] = ()  # beginnings of its ids, if importing `registers` registers them
-    registers: str = ""
+    begins: tuple[str, ...]  # beginnings of its entry points, and of ids that are to be registered
+    registers: str = ""  # module that registers its ids when it is imported
     quiet: Callable[[], None] | None = None  # called once, before the first environment is made
 
     @property
@@ -71,16 +70,10 @@ def _quiet_box2d() -> None:
 
 
 WORLDS = (
-    World("mujoco", "mujoco", entry_point="gymnasium.envs.mujoco", quiet=_quiet_mujoco),
-    World("box2d", "Box2D", entry_point="gymnasium.envs.box2d", quiet=_quiet_box2d),
-    World(
-        *("minigrid", "minigrid", "minigrid."),
-        ids=("MiniGrid-", "BabyAI-"),
-        registers="minigrid",
-    ),
-    World(
-        *("vizdoom", "vizdoom", "vizdoom."), ids=("Vizdoom",), registers="vizdoom.gymnasium_wrapper"
-    ),
+    World("mujoco", "mujoco", ("gymnasium.envs.mujoco",), quiet=_quiet_mujoco),
+    World("box2d", "Box2D", ("gymnasium.envs.box2d",), quiet=_quiet_box2d),
+    World("minigrid", "minigrid", ("minigrid.", "MiniGrid-", "BabyAI-"), "minigrid"),
+    World("vizdoom", "vizdoom", ("vizdoom.", "Vizdoom"), "vizdoom.gymnasium_wrapper"),
 )
 
 
@@ -92,15 +85,8 @@ def world_of(name: str) -> World | None:
         a world by its entry point alone.
     """
     entry = gymnasium.registry.get(name)
-    for world in WORLDS:
-        if entry is None:
-            is_of_it = name.startswith(world.ids or ("\0",))
-        else:
-            place = world.entry_point or "\0"
-            is_of_it = str(entry.entry_point).startswith(place)
-        if is_of_it:
-            return world
-    return None
+    place = name if entry is None else str(entry.entry_point)
+    return next((world for world in WORLDS if place.startswith(world.begins)), None)
 
 
 def prepare_world(name: str) -> None:

@@ -69,7 +69,8 @@ class ObservationCode:
         check_supported("an observation", space, MAX_NUMBERS)
         self._space = space
         self._leaves = [_leaf(one, said, path) for path, one in leaves(space)]
-        # Most spaces are one leaf, which takes less time.
+        # Makes one array of an observation, or raises EnvironmentFault if it is not as its space
+        # says. Most spaces are one leaf, which takes less time.
         is_whole = not isinstance(space, (Dict, Tuple))
         self.encode: Encode = self._leaves[0].encode if is_whole else self._encode_parts
         images = [leaf.part for leaf in self._leaves if leaf.part.is_image]
@@ -88,14 +89,6 @@ class ObservationCode:
             # A multiple of 4, so that the next one is aligned too.
             self.shape = (-(-sum(part.nbytes for part in self.parts) // 4) * 4,)
             self.dtype = "uint8"
-
-    def __call__(self, observation: Any) -> np.ndarray:
-        """Return what the environment shows as one array.
-
-        Raises:
-          EnvironmentFault: if it is not as its space says.
-        """
-        return self.encode(observation)
 
     def all_of(self, observations: Any, count: int) -> np.ndarray:
         """Return what a vector of `count` environments shows as [count, *shape].

@@ -39,7 +39,9 @@ class PlainEnv(gymnasium.Wrapper):
         env = mask_taken_out(env)
         super().__init__(env)
         try:
-            self.shown, self.actions = observation_code(env), ActionCode(env.action_space)
+            said = (getattr(env, "metadata", None) or {}).get("channels")
+            self.shown = ObservationCode(env.observation_space, said)
+            self.actions = ActionCode(env.action_space)
         except ConfigError as error:
             raise ConfigError(
                 f"env {env_id} shows {shown_text(str(env.observation_space))} and takes "
@@ -76,7 +78,7 @@ class PlainEnv(gymnasium.Wrapper):
           EnvironmentFault: if the environment returns something else.
         """
         observation, info = reset_result(self.env.reset(seed=seed, options=options))
-        return self.shown(observation), self.masks.of_reset(info)
+        return self._encode(observation), self.masks.of_reset(info)
 
     def step(self, action: Any) -> Any:
         """Do one action, a row of numbers or one integer; return (frame, reward, ...).
@@ -89,12 +91,6 @@ class PlainEnv(gymnasium.Wrapper):
         frame = self._encode(observation)
         info = self.masks.of_step(info, terminated or truncated)
         return frame, reward, terminated, truncated, info
-
-
-def observation_code(env: gymnasium.Env) -> ObservationCode:
-    """Return what makes one array of what an environment shows, or raise its ConfigError."""
-    said = (getattr(env, "metadata", None) or {}).get("channels")
-    return ObservationCode(env.observation_space, said)
 
 
 def reset_result(result: Any) -> tuple[Any, Any]:

@@ -2,12 +2,6 @@
 
 Several backends can run Atari. `auto` takes the fast one wherever it can, and says why elsewhere.
 Vectors of Gymnasium and EnvPool's are wrappers/batch_env.py's.
-
-Several games can be played by one agent if they show alike. Its actions are then negotiated: all
-that any of the games uses, in the order of the Arcade Learning Environment, unless
-`EnvConfig.actions` names them. A game that has other actions of its own is run with all 18, of
-which the agent's are a part. What a game does with an action that it has no use for is its own
-affair: most ignore it, or do what the nearest action does.
 """
 
 from __future__ import annotations
@@ -295,26 +289,23 @@ def make_env_vector(
     spec = make_env_spec(config)
     parts: list[EnvVector] = []
     start = 0
-    for task, run in groupby(tasks):
-        end = start + len(list(run))
-        game = runnable(games[task], spec)
-        game_spec, part_seeds = replace(spec, env_id=game.env_id), seeds[start:end]
-        if batch_backend(game, render_mode):
-            if is_atari(game.env_id):
-                game = as_registered(game)
-            with settings_kept():
-                parts.append(make_batch(game, part_seeds, game_spec, restorable, threads))
-        elif backend.name == "ale_vector":
-            from ritornello.wrappers.ale_vector import AleVector  # needs an ale-py built with it
+    with settings_kept():
+        for task, run in groupby(tasks):
+            end = start + len(list(run))
+            game, own = runnable(games[task], spec), seeds[start:end]
+            game_spec, start = replace(spec, env_id=game.env_id), end
+            if batch_backend(game, render_mode):
+                game = as_registered(game) if is_atari(game.env_id) else game
+                parts.append(make_batch(game, own, game_spec, restorable, threads))
+            elif backend.name == "ale_vector":
+                from ritornello.wrappers.ale_vector import AleVector  # a build may be without it
 
-            parts.append(AleVector(game_spec, as_registered(game), part_seeds, threads))
-        else:
-            from ritornello.wrappers.gym_vector import GymVector
+                parts.append(AleVector(game_spec, as_registered(game), own, threads))
+            else:
+                from ritornello.wrappers.gym_vector import GymVector
 
-            make_env = _env_maker(game, render_mode)
-            with settings_kept():
-                parts.append(GymVector(game_spec, make_env, part_seeds, restorable=restorable))
-        start = end
+                make_env = _env_maker(game, render_mode)
+                parts.append(GymVector(game_spec, make_env, own, restorable=restorable))
     return parts[0] if len(parts) == 1 else TaskVector(spec, parts)
 
 

@@ -1,5 +1,10 @@
 """Several games side by side: what they must have in common, and one vector of them.
 
+Several games can be played by one agent if they show alike. Its actions are all that any of the
+games uses, in the order of the Arcade Learning Environment, unless `EnvConfig.actions` names them.
+A game that has other actions of its own is run with all 18, of which the agent's are a part; most
+ignore an action that they have no use for, or do what the nearest one does.
+
 E environments in all; each part holds a run of neighbours that play the same game. The parts are
 stepped one after another, as the games of one part are by one thread.
 """

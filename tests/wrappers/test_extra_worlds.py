@@ -46,9 +46,7 @@ def test_an_id_of_a_world_whose_package_is_missing_is_told_with_what_to_install(
 
 
 def test_a_package_that_cannot_be_imported_is_told_in_one_line(monkeypatch):
-    broken = extra_worlds.World(
-        "broken", "numpy", ids=("Broken-",), registers="no_such_module_here"
-    )
+    broken = extra_worlds.World("broken", "numpy", ("Broken-",), registers="no_such_module_here")
     monkeypatch.setattr(extra_worlds, "WORLDS", (broken,))
     with pytest.raises(ConfigError, match=r"package numpy raised ModuleNotFoundError.*imported"):
         find_gym_spec("Broken-v0")

@@ -54,7 +54,7 @@ def test_what_is_no_image_becomes_one_vector(space, observation, expected):
         parts = {"b": [0, 1], "a": [0.25, 1]}
         expected = [number for name in space.spaces for number in parts[name]]
     code = ObservationCode(space)
-    vector = code(observation)
+    vector = code.encode(observation)
     assert vector.dtype == np.float32
     assert vector.tolist() == expected
     assert (code.shape, code.parts) == (vector.shape, ())
@@ -119,7 +119,7 @@ def test_images_and_numbers_share_a_frame_from_which_the_model_has_both_again():
 def test_what_is_not_in_its_space_is_told_with_its_place(observation, told):
     space = Dict({"a": Discrete(2), "b": Tuple((Box(-1, 1, (2,)),))})
     with pytest.raises(EnvironmentFault, match=told):
-        ObservationCode(space)(observation)
+        ObservationCode(space).encode(observation)
 
 
 @pytest.mark.parametrize(
@@ -141,4 +141,4 @@ def test_vectors_and_images_are_one_array_as_they_are(space):
     code, shown = ObservationCode(space), space.sample()
     assert code.parts == ()
     axes = {3: (2, 0, 1), 2: (0, 1), 1: (0,)}[shown.ndim]
-    np.testing.assert_array_equal(code(shown).squeeze(), shown.transpose(axes))
+    np.testing.assert_array_equal(code.encode(shown).squeeze(), shown.transpose(axes))

@@ -117,8 +117,8 @@ def test_bounds_are_those_of_the_space_with_a_wide_margin(space, observation, is
 def test_numbers_that_would_wrap_among_bytes_are_refused(dtype):
     code = ObservationCode(Box(0, 255, (2, 2), np.uint8))
     with pytest.raises(EnvironmentFault, match=f"dtype {np.dtype(dtype)}, expected uint8"):
-        code(np.full((2, 2), 100, dtype))
-    assert code(np.ones((2, 2), bool)).tolist() == [[[1, 1], [1, 1]]]
+        code.encode(np.full((2, 2), 100, dtype))
+    assert code.encode(np.ones((2, 2), bool)).tolist() == [[[1, 1], [1, 1]]]
 
 
 def leave(*honest):
