@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     agent = load_agent(options.load_model_url)
     folder = writable_folder(options.output or agent.folder)
     if options.of == "replay":
-        points = replay_points(agent, POINTS, options.buffer, options.seed)
+        points = replay_points(agent, POINTS, options.buffer)
     else:
         points = game_points(agent, POINTS, options.seed)
     _map(agent, points, options, folder / f"features_{options.of}")
@@ -118,14 +118,13 @@ def game_points(agent: LoadedAgent, count: int, seed: int = 0) -> Points:
     return Points(features.flatten(0, 1)[-count:].clone(), flat, "agent steps")
 
 
-def replay_points(agent: LoadedAgent, count: int, buffer: str = "", seed: int = 0) -> Points:
+def replay_points(agent: LoadedAgent, count: int, buffer: str = "") -> Points:
     """Look at what lies in a saved replay, with the eyes of the agent as it is in the checkpoint.
 
     Args:
       agent: an agent whose checkpoint has the contents of its buffers.
       count: N, number of points; there are fewer if there are not so many rows.
       buffer: name of the buffer; "" for the one that holds most.
-      seed: of the choice of rows.
 
     Raises:
       ConfigError: if there is no such buffer, or it is empty.
@@ -134,14 +133,12 @@ def replay_points(agent: LoadedAgent, count: int, buffer: str = "", seed: int = 
         raise ConfigError(f"{agent.url} is a model folder, which holds no replay. Give a run.")
     checkpoint = load(agent.url)
     items = _items_of(agent, checkpoint, buffer)
-    rng = np.random.default_rng(seed)
     steps = agent.blueprint.schema.unroll_length
-    each = min(ROWS_PER_UNROLL, steps)
-    wanted = min(len(items), -(-count // each))
+    rows = _evenly(steps, ROWS_PER_UNROLL)
     # By age, evenly; the newest of each game is needed for the distance.
-    kept = np.unique(np.linspace(0, len(items) - 1, wanted).round().astype(int))
+    kept = _evenly(len(items), -(-count // len(rows)))
     feed = Feed(agent.blueprint.schema, torch.device("cpu"))
-    parts: list[dict[str, Tensor]] = []
+    parts: list[tuple[Tensor, ...]] = []
     newest: dict[int, Tensor] = {}  # game -> [F], of its newest unroll so far
     for start in range(0, len(kept), BATCH):
         chosen = [items[index] for index in kept[start : start + BATCH]]
@@ -149,25 +146,24 @@ def replay_points(agent: LoadedAgent, count: int, buffer: str = "", seed: int = 
             [Draw(x, 0, x.record(), False) for x in chosen], checkpoint.updates
         ).unpacked()
         with torch.inference_mode():
-            features = agent.model.torso(batch.obs, batch.task_id)
+            features = agent.model.torso(batch.obs, batch.task_id)  # [T + 1, B, F]
             hidden, _ = agent.model.hidden(features, batch.inputs(), batch.state)
-            value = agent.model.heads(hidden, batch.task_id).value
-        for column in range(batch.size):
-            rows = torch.from_numpy(rng.choice(steps, each, replace=False))
-            newest[int(batch.task_id[column])] = features[:-1, column].mean(0)
-            part = {
-                "features": features[rows, column],
-                "value": value[rows, column],
-                "age": batch.age[column].expand(each),
-                "game": batch.task_id[column].expand(each),
-            }
-            parts.append(part)
-    joined = {name: torch.cat([part[name] for part in parts])[-count:] for name in parts[0]}
-    features = joined.pop("features").clone()
-    centres = torch.stack([newest[int(game)] for game in joined["game"]])
-    joined["distance"] = (features - centres).norm(dim=-1)
-    order = ("value", "age", "distance", "game")
-    return Points(features, {name: joined[name].double().numpy() for name in order}, "updates")
+            value = agent.model.heads(hidden, batch.task_id).value  # [T, B]
+        for column, game in enumerate(batch.task_id.tolist()):
+            newest[game] = features[:-1, column].mean(0)
+        about = (batch.age.repeat_interleave(len(rows)), batch.task_id.repeat_interleave(len(rows)))
+        parts.append((features[rows].swapdims(0, 1).flatten(0, 1), value[rows].T.flatten(), *about))
+    features, value, age, game = (torch.cat(of)[-count:] for of in zip(*parts, strict=True))
+    centres = torch.stack([newest[number] for number in game.tolist()])
+    distance = (features - centres).norm(dim=-1)
+    colours = {"value": value, "age": age, "distance": distance, "game": game}
+    found = {name: each.double().numpy() for name, each in colours.items()}
+    return Points(features.clone(), found, "updates")
+
+
+def _evenly(count: int, wanted: int) -> np.ndarray:
+    """Return at most `wanted` of `count` indices, evenly spread."""
+    return np.unique(np.linspace(0, count - 1, min(count, wanted)).round().astype(int))
 
 
 def _items_of(agent: LoadedAgent, checkpoint: Checkpoint, buffer: str) -> list[Item]:

@@ -16,8 +16,8 @@ and scale do not count, and the layers may differ in width. 1: the same up to a 
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +51,7 @@ STEPS = 60  # of ascent to a preferred image
 STEP = 0.08  # of the range of pixels, per step of ascent
 JITTER = 1  # pixels that the image is shifted by at most, each step of the first half
 BLUR_EVERY = 4  # steps of the first half
+BLUR = (0.25, 0.5, 0.25)  # along both axes
 WIDTH = 6.5  # inches of a figure of filters
 
 
@@ -110,20 +111,22 @@ def activations(model: ActorCritic, obs: Tensor, games: Tensor) -> dict[str, Ten
     Returns:
       layer -> [N, ...]: each convolution, before its nonlinearity, and FEATURES.
     """
-    found: dict[str, Tensor] = {}
+    layers = convolutions(model)
+    with ExitStack() as watched:
+        caught = {name: watched.enter_context(outputs_of(layer)) for name, layer in layers.items()}
+        features = model.torso(obs, games)
+    return {**{name: output for name, (output,) in caught.items()}, FEATURES: features}
 
-    def watch(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
-        return module.register_forward_hook(
-            lambda _, __, output: found.__setitem__(name, output.clone())
-        )
 
-    handles = [watch(name, module) for name, module in convolutions(model).items()]
+@contextmanager
+def outputs_of(layer: nn.Module) -> Iterator[list[Tensor]]:
+    """Give the list to which each output of a layer is added within the block."""
+    caught: list[Tensor] = []
+    handle = layer.register_forward_hook(lambda _, __, output: caught.append(output.clone()))
     try:
-        found[FEATURES] = model.torso(obs, games)
+        yield caught
     finally:
-        for handle in handles:
-            handle.remove()
-    return found
+        handle.remove()
 
 
 def _answers(
@@ -187,9 +190,9 @@ def preferred_images(
 
     Args:
       model: the model; its weights must not ask for gradients.
-      conv: one of the model's convolutions.
+      conv: one of its convolutions, of which the first `count` filters are taken.
       steps: number of steps of ascent, all of the same size whatever the gradient is.
-      count: number of filters, the first of the layer.
+      count: see `conv`.
       seed: seed of the noise.
 
     Returns:
@@ -202,28 +205,25 @@ def preferred_images(
     middle = (low + high) / 2
     noise = torch.randn(count, *model.obs_shape, generator=generator)
     images = (middle + 0.1 * span * noise).clamp(low, high)
-    caught: list[Tensor] = []
-    handle = conv.register_forward_hook(lambda _, __, output: caught.append(output.clone()))
     own = torch.arange(count)
-    try:
-        for step in range(steps):
-            is_early = step < steps // 2
-            jitter = JITTER * is_early
-            shift = torch.randint(-jitter, jitter + 1, (2,), generator=generator).tolist()
-            shifted = images.roll(shift, (-2, -1)).requires_grad_()
-            caught.clear()
+    for step in range(steps):
+        is_early = step < steps // 2
+        jitter = JITTER * is_early
+        shift = torch.randint(-jitter, jitter + 1, (2,), generator=generator).tolist()
+        shifted = images.roll(shift, (-2, -1)).requires_grad_()
+        with outputs_of(conv) as caught:
             model.torso_net(shifted)
-            (gradient,) = torch.autograd.grad(caught[0][own, own].mean((-2, -1)).sum(), shifted)
-            size = gradient.square().mean((1, 2, 3), keepdim=True).sqrt()
-            with torch.no_grad():
-                # A filter that is dead everywhere has no way up: its image stays as it is.
-                images = shifted + STEP * span * gradient / size.clamp(min=1e-12)
-                images = images.roll([-s for s in shift], (-2, -1))
-                if is_early and step % BLUR_EVERY == 0:
-                    images = _blurred(images)
-                images = images.clamp(low, high)
-    finally:
-        handle.remove()
+        (gradient,) = torch.autograd.grad(caught[0][own, own].mean((-2, -1)).sum(), shifted)
+        size = gradient.square().mean((1, 2, 3), keepdim=True).sqrt()
+        with torch.no_grad():
+            # A filter that is dead everywhere has no way up: its image stays as it is.
+            images = shifted + STEP * span * gradient / size.clamp(min=1e-12)
+            images = images.roll([-s for s in shift], (-2, -1))
+            if is_early and step % BLUR_EVERY == 0:
+                for axis in (-2, -1):
+                    blurred = ndimage.convolve1d(images.numpy(), BLUR, axis, mode="nearest")
+                    images = torch.from_numpy(blurred)
+            images = images.clamp(low, high)
     return (images.detach() - low) / (high - low) * PIXEL_MAX
 
 
@@ -234,14 +234,6 @@ def _bounds(model: ActorCritic) -> tuple[Tensor, Tensor]:
         return torch.zeros(()), torch.ones(())
     scale, mean = statistics.scale(), statistics.mean
     return -mean * scale, (PIXEL_MAX - mean) * scale
-
-
-def _blurred(images: Tensor) -> Tensor:
-    """Blur `[N, C, H, W]` with (1/4, 1/2, 1/4) along both axes."""
-    for dimension in (-2, -1):
-        images = ndimage.convolve1d(images.numpy(), (0.25, 0.5, 0.25), dimension, mode="nearest")
-        images = torch.from_numpy(images)
-    return images
 
 
 def draw_filters(agent: LoadedAgent, folder: Path) -> list[str]:
@@ -277,17 +269,13 @@ def _by_frame(images: Tensor, agent: LoadedAgent) -> np.ndarray:
 
 def _save_tiles(tiles: np.ndarray, title: str, path: Path) -> str:
     """Draw [N, S, H, W(, 3)] in 0..1: a line of S tiles per filter, two lines side by side."""
-    count, frames, height, width = tiles.shape[:4]
-    gap = max(1, height // 12)
-    rows = math.ceil(count / 2)
-    line_width = frames * (width + gap)
-    canvas = np.ones((rows * (height + gap), 2 * line_width + 2 * gap, *tiles.shape[4:]))
-    for number, line in enumerate(tiles):
-        top = number % rows * (height + gap)
-        left = number // rows * (line_width + 2 * gap)
-        for frame, tile in enumerate(line):
-            x = left + frame * (width + gap)
-            canvas[top : top + height, x : x + width] = tile
+    gap = max(1, tiles.shape[2] // 12)
+    odd = len(tiles) % 2
+    around = [(0, odd), (0, 0), (0, gap), (0, gap), *[(0, 0)] * (tiles.ndim - 4)]
+    padded = np.pad(tiles, around, constant_values=1.0)
+    lines = np.concatenate([*padded.swapaxes(0, 1)], axis=2)  # [N, H, S W(, 3)]
+    halves = (np.concatenate([*half]) for half in np.split(lines, 2))
+    canvas = np.concatenate([*halves], axis=1)
     figure = new_figure(WIDTH, WIDTH * canvas.shape[0] / canvas.shape[1] + 0.4, dpi=110)
     axes = figure.add_subplot()
     axes.imshow(canvas.clip(0, 1), cmap="gray", vmin=0, vmax=1, interpolation="nearest")

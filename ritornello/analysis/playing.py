@@ -104,18 +104,12 @@ def load_agent(url: str, overrides: Sequence[str] = ()) -> LoadedAgent:
 
 
 def load_player(url: str, env: str | None = None) -> tuple[LoadedAgent, int]:
-    """Load an agent to play `env`: one of its own games, or another that its actions cover.
+    """Load an agent to play `env`: one of its own games (None: its first), or another one.
 
-    Args:
-      url: as for `load_agent`.
-      env: id of the game; None for its first.
+    The actions of that one must be among the agent's. Raises what `load_agent` raises.
 
     Returns:
       The agent, and the number of the game among those it plays.
-
-    Raises:
-      ConfigError: if there is no such game.
-      CheckpointError: if there is no such agent, or it is damaged.
     """
     agent = load_agent(url, [f"--env={env}"] if env else [])
     return agent, agent.task_of(env)
@@ -169,11 +163,11 @@ def play_many(
     greedy: bool = False,
     steps: int | None = None,
 ) -> Iterator[Step]:
-    """Play many environments at once on the fastest backend, without pictures.
+    """Play E environments at once on the fastest backend, without pictures.
 
     Args:
       agent: the agent that plays.
-      num_envs: E, number of environments.
+      num_envs: E.
       tasks: the number of the game of each environment; None: the agent's games in turn.
       seed: equal seeds give equal games.
       greedy: take the most probable action instead of a draw.
