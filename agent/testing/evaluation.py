@@ -20,7 +20,6 @@ the pipe is the wish to leave.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import os
 import sys
@@ -40,7 +39,6 @@ from ritornello.agent.acting.acting_model import FlatWeights
 from ritornello.agent.assembly import Blueprint, model_of_shapes
 from ritornello.agent.machine import EVALUATION_SHARE, cpu_count, give_way, niceness_of_share
 from ritornello.agent.stored.best_evaluated import keep
-from ritornello.agent.testing.player import game_config
 from ritornello.agent.testing.score_table import (
     Game,
     Report,
@@ -57,7 +55,6 @@ from ritornello.flags.presets import preset_flags
 from ritornello.transport.channel import last_words
 from ritornello.transport.lifeline import LifelineEnd, Phase
 from ritornello.transport.weights import WeightBoard
-from ritornello.wrappers.registry import advice_on_limit
 from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
 
 # What a preset may change for evaluations. All else decides what the agent sees and can do, which
@@ -67,10 +64,6 @@ MAX_STEPS = 2_000_000  # of all environments together, for the games of one poli
 MAX_FILM_STEPS = 108_000  # 30 minutes of Atari if no action is repeated; a longer film nobody sees
 LOOK_S = 1.0  # how often a resting follower shows that it lives
 FILMS = "films"
-
-
-class EndlessGameError(PlatformError):
-    """Games that do not come to an end."""
 
 
 @dataclass(frozen=True)
@@ -192,11 +185,9 @@ class Evaluation:
 
     def _play(self, order: Order, env: str, greedy: bool, beat: Callable[[], None]) -> list[Game]:
         blueprint = self._rules(order, policy_name(greedy))
-        advice = advice_on_limit(game_config(blueprint, env))
-        what = f"the games of {env} that evaluate the agent were"
-        each_step = _at_most(MAX_STEPS, beat, what, advice)
-        wanted = blueprint.flags.evaluation_games
-        return list(play_games(blueprint, self._acting, env, wanted, each_step=each_step))
+        wanted, model = blueprint.flags.evaluation_games, self._acting
+        games = play_games(blueprint, model, env, wanted, each_step=beat, max_steps=MAX_STEPS)
+        return list(games)
 
     def _rules(self, order: Order, policy: str) -> Blueprint:
         """Return the blueprint with the seed of these games."""
@@ -212,9 +203,8 @@ class Evaluation:
         name = f"update_{order.updates:08d}.mp4"
         try:
             blueprint, env = self._rules(order, "sampled"), self._blueprint.env_spec.tasks[0]
-            what = f"the game of {env} that is filmed was"
-            each_step = _at_most(MAX_FILM_STEPS, beat, what)
-            film_game(blueprint, self._acting, env, folder / name, each_step=each_step)
+            path, most = folder / name, MAX_FILM_STEPS
+            film_game(blueprint, self._acting, env, path, each_step=beat, max_steps=most)
         except (PlatformError, OSError) as error:
             self._can_film = False
             return "", f"no more films are made: {error}"
@@ -254,25 +244,6 @@ def remove_half_films(run: Path) -> None:
     """Remove what processes that were killed have left in a run folder of unfinished films."""
     for left in (run / FILMS).glob(".update_*.mp4"):
         left.unlink(missing_ok=True)
-
-
-def _at_most(
-    most: int, beat: Callable[[], None], what: str, advice: str = ""
-) -> Callable[[], None]:
-    """Return a function that is to be called at the start and after each step.
-
-    It calls `beat`, and raises EndlessGameError after more than `most` steps.
-    """
-    steps = itertools.count()
-
-    def each_step() -> None:
-        beat()
-        if next(steps) > most:
-            raise EndlessGameError(
-                f"{what} not over after {most:,} steps{f': {advice}' * bool(advice)}."
-            )
-
-    return each_step
 
 
 def _row(order: Order, report: Report, games: list[Game], film: str) -> Row:

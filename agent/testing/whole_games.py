@@ -25,7 +25,7 @@ from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.testing.player import Player, env_seeds, game_config, make_filmed_env
 from ritornello.agent.testing.score_table import Game, Life
 from ritornello.core.durations import duration
-from ritornello.core.errors import EnvironmentFault
+from ritornello.core.errors import EnvironmentFault, PlatformError
 from ritornello.metrics.film import Film, FilmError
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.registry import (
@@ -38,6 +38,10 @@ from ritornello.wrappers.vector import EnvVector, StepResult
 
 MAX_ENVS = 16
 PROGRESS_INTERVAL_S = 10.0  # between lines on how many games are over
+
+
+class EndlessGameError(PlatformError):
+    """Games that do not come to an end."""
 
 
 def nothing(*_: object) -> None:
@@ -53,6 +57,7 @@ def play_games(
     number: int = 0,
     show: Callable[[str], None] = nothing,
     each_step: Callable[[], None] = nothing,
+    max_steps: int | None = None,
 ) -> Iterator[Game]:
     """Yield whole games as they end.
 
@@ -64,13 +69,19 @@ def play_games(
       number: of the first game, after so many others that the caller has.
       show: is called with each line of progress.
       each_step: is called at the start and after each step; what it raises ends the games.
+      max_steps: of all environments together; None: as many as it takes.
+
+    Raises:
+      EndlessGameError: if the games are not over after `max_steps`.
     """
     if wanted < 1:
         return
     seeds = env_seeds(blueprint.flags.seed or 0, min(MAX_ENVS, wanted))
     config = _playing_config(blueprint, env)
     with closing(make_env_vector(config, len(seeds), seeds)) as vector:
-        yield from _play(blueprint, model, config, vector, wanted, number, show, each_step)
+        yield from _play(
+            blueprint, model, config, vector, wanted, number, show, each_step, max_steps
+        )
 
 
 def play_shown(
@@ -89,7 +100,7 @@ def play_shown(
         config = _playing_config(blueprint, env)
         seeds = env_seeds(blueprint.flags.seed or 0, 1, "shown")
         with closing(make_env_vector(config, 1, seeds, render_mode="human")) as window:
-            return list(_play(blueprint, model, config, window, 1, 0, show, nothing))
+            return list(_play(blueprint, model, config, window, 1, 0, show))
     try:
         game = film_game(blueprint, model, env, video, show=show)
     except FilmError as error:  # the games are what was asked for
@@ -107,6 +118,7 @@ def film_game(
     *,
     show: Callable[[str], None] = nothing,
     each_step: Callable[[], None] = nothing,
+    max_steps: int | None = None,
 ) -> Game:
     """Play one game into a film, which is whole or not made; arguments as those of `play_games`.
 
@@ -128,7 +140,7 @@ def film_game(
             film.add(picture)
 
         with film:
-            (game,) = _play(blueprint, model, config, vector, 1, 0, show, add_picture)
+            (game,) = _play(blueprint, model, config, vector, 1, 0, show, add_picture, max_steps)
     return game
 
 
@@ -146,7 +158,8 @@ def _play(
     count: int,
     number: int,
     show: Callable[[str], None],
-    each_step: Callable[[], None],
+    each_step: Callable[[], None] = nothing,
+    max_steps: int | None = None,
 ) -> Iterator[Game]:
     """Yield `count` games, the same number (give or take one) of each environment.
 
@@ -182,6 +195,10 @@ def _play(
                 yield Game(number, end.return_raw, end.length_steps, end.length_frames, mark, lived)
                 number += 1
         steps += num_envs
+        if max_steps is not None and steps > max_steps and any(left):
+            advice = advice_on_limit(config)
+            text = f"{sum(left)} of {count} games of {env} are not over after {max_steps:,} steps"
+            raise EndlessGameError(f"{text}{f': {advice}' * bool(advice)}.")
         now_s, over = time.monotonic(), count - sum(left)
         if now_s - shown_s >= PROGRESS_INTERVAL_S and any(left):
             shown_s, advice = now_s, "" if over else advice_on_limit(config)

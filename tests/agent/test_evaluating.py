@@ -129,7 +129,7 @@ def test_a_film_is_there_whole_or_not_at_all(tmp_path):
     ("env", "said"),
     [
         (COUNTING, "no more films are made"),
-        ("CartPole-v1", "CartPole-v1 that is filmed was not over after 2 steps"),
+        ("CartPole-v1", "1 of 1 games of CartPole-v1 are not over after 2 steps"),
     ],
 )
 def test_a_film_that_cannot_be_made_costs_no_evaluation(tmp_path, monkeypatch, env, said):
