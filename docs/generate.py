@@ -109,10 +109,11 @@ def replay_page() -> str:
     """Return docs/replay.md with the tables of the kinds and of their keys as they are now."""
     from ritornello.core.markdown import table
     from ritornello.replay.keys import OF_RINGS
-    from ritornello.replay.registry import KINDS, all_keys, keys_of
+    from ritornello.replay.registry import KINDS, all_keys, keys_of, sampler_of
 
     kinds = []
-    for name, sampler in KINDS.items():
+    for name in KINDS:
+        sampler = sampler_of(name)
         rest = ("the oldest", "any number of times")
         if sampler.takes_turns:
             rest = ("nothing: the workers wait", "`uses` times, and is then dropped")

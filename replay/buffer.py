@@ -19,9 +19,8 @@ from ritornello.core.saved_state import expect, item, whole
 from ritornello.replay.distance import Evidence, Floats
 from ritornello.replay.entry_table import EntryTable
 from ritornello.replay.item import Item, Proposal
-from ritornello.replay.priorities import Outcome, checked_priorities
 from ritornello.replay.removers import FarthestFeatures, Remover
-from ritornello.replay.sampler import Contents, Sampler
+from ritornello.replay.sampler import Contents, Outcome, Sampler
 
 
 @dataclass
@@ -241,6 +240,8 @@ class Buffer:
 
     def priorities(self, outcome: Outcome) -> Floats:
         """Return the priority of each unroll, if the sampler uses them. Needs no lock."""
+        from ritornello.replay.priorities import checked_priorities
+
         found = self.sampler.priorities(outcome)
         return checked_priorities(found, len(outcome.errors), self.name)
 

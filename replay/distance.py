@@ -4,7 +4,7 @@ Smaller always means closer, and identical arguments are at distance 0 (cosine i
 1 - similarity). C is the number of candidates, R of scored rows, Q of queries, F of features,
 P of parameters of a policy.
 
-Next to read: replay/samplers.py, which ranks candidates by these numbers.
+Next to read: replay/scored.py, which ranks candidates by these numbers.
 """
 
 from __future__ import annotations

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ritornello.core.saved_state import array, expect
 from ritornello.replay.distance import Floats
 from ritornello.replay.item import Entry, Item
-from ritornello.replay.priorities import Priorities
+
+if TYPE_CHECKING:
+    from ritornello.replay.priorities import Priorities
 
 
 class EntryTable:
@@ -27,7 +29,11 @@ class EntryTable:
     def __init__(self, with_priorities: bool) -> None:
         """Hold nothing; `with_priorities`: keep a priority for each entry."""
         self.entries: list[Entry] = []  # in no particular order; only this class changes the list
-        self.priorities = Priorities() if with_priorities else None  # by position
+        self.priorities: Priorities | None = None  # by position
+        if with_priorities:
+            from ritornello.replay.priorities import Priorities
+
+            self.priorities = Priorities()
         # id -> index, oldest first; where items take turns, the one that waits longest first
         self._positions: OrderedDict[int, int] = OrderedDict()
         self._sum_inserted_at = 0

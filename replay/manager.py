@@ -27,7 +27,7 @@ from ritornello.replay.buffer import Buffer
 from ritornello.replay.codec import Codec, encode
 from ritornello.replay.item import Draw, Item
 from ritornello.replay.mixing import DiscardingStrategy, Mixer
-from ritornello.replay.priorities import Outcome
+from ritornello.replay.sampler import Outcome
 from ritornello.replay.scoring import Claim, SampleContext, choose, common_stride
 
 STATE_FORMAT = 1

@@ -271,15 +271,15 @@ def _buffer_config(position: int, given: Any) -> BufferConfig:
     check_plain(dict(given), where)
     # The type before all: which keys there are depends on the kinds that are registered.
     kind = _type(where, given["type"]) if "type" in given else ""
-    known = all_keys()
-    for name in given:
+    keys = keys_of(kind) if kind else REQUIRED
+    for name in (name for name in given if name not in keys):
+        known = all_keys()
         if name not in known:
-            hint = did_you_mean(str(name), keys_of(kind) if kind else known)
+            hint = did_you_mean(str(name), keys if kind else known)
             hint = hint or f"known are {', '.join(known)}."
             raise ConfigError(f"{where} has an unknown key {shown(name)}: {hint}")
     if missing := [name for name in REQUIRED if name not in given]:
         raise ConfigError(f"{where} lacks {', '.join(missing)}: {shown(dict(given))}.")
-    keys = keys_of(kind)
     fields: dict[str, Any] = {}
     for name, value in {**given, "type": kind}.items():
         if name not in keys:

@@ -8,26 +8,16 @@ Next to read: replay/prioritised.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ritornello.core.saved_state import array, expect, number
-from ritornello.replay.distance import Floats
 from ritornello.replay.sum_tree import Masses, Positions, SumTree
 
 FIRST = 1.0  # the priority of new items until a first one is known
 LARGEST = 1e100  # sums of so many as fit into memory stay finite
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one update said of n unrolls of T steps."""
-
-    errors: Floats  # [n, T] |target - value|, in the units in which values are learned
-    learned: NDArray[np.bool_]  # [n, T] whether the step was learned from; elsewhere errors mean 0
 
 
 class Priorities:

@@ -9,8 +9,7 @@ import numpy as np
 
 from ritornello.replay.distance import Floats
 from ritornello.replay.keys import Key, share
-from ritornello.replay.priorities import Outcome
-from ritornello.replay.sampler import Candidates, Contents, Sampler
+from ritornello.replay.sampler import Candidates, Contents, Outcome, Sampler
 
 # So that what was learned perfectly can still be drawn: the epsilon of the paper. A thousandth of
 # a (clipped) reward, below which errors are noise.

@@ -15,19 +15,20 @@ Next to read: replay/parameters.py, which makes buffers of the parameter.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 
 from ritornello.core.errors import ConfigError
 from ritornello.replay.keys import OF_RINGS, REQUIRED, Key
-from ritornello.replay.prioritised import Prioritised
 from ritornello.replay.sampler import Sampler
-from ritornello.replay.samplers import Attentive, Circular, Elite, Fifo, LeastDrawn, Uniform
+from ritornello.replay.samplers import Circular, Fifo, LeastDrawn, Uniform
 
-KINDS: dict[str, type[Sampler]] = {
+# Name -> the class, or the module and class that `sampler_of` imports when the kind is asked for.
+KINDS: dict[str, type[Sampler] | tuple[str, str]] = {
     "queue": Fifo,
     "standard": Uniform,
-    "attentive": Attentive,
-    "elite": Elite,
-    "prioritised": Prioritised,
+    "attentive": ("ritornello.replay.scored", "Attentive"),
+    "elite": ("ritornello.replay.scored", "Elite"),
+    "prioritised": ("ritornello.replay.prioritised", "Prioritised"),
     "least_drawn": LeastDrawn,
     "circular": Circular,
 }
@@ -51,7 +52,7 @@ def register(name: str, sampler: type[Sampler]) -> None:
             "digits and underscores, and a subclass of replay.sampler.Sampler that does not set "
             "`consumes`, which is the queue's alone."
         )
-    taken = KINDS.get(name)
+    taken = sampler_of(name) if name in KINDS else None
     # A notebook in which a cell is run again makes a new class of the same name.
     if taken is not None and _full_name(taken) != _full_name(sampler):
         raise ConfigError(
@@ -85,13 +86,18 @@ def sampler_of(kind: str) -> type[Sampler]:
     Args:
       kind: a name in `KINDS`; a module may stand before it, as in `my_module:newest`.
     """
-    return KINDS[kind.rpartition(":")[2]]
+    found = KINDS[kind.rpartition(":")[2]]
+    if isinstance(found, type):
+        return found
+    module, name = found
+    sampler: type[Sampler] = getattr(import_module(module), name)
+    return sampler
 
 
 def is_own(kind: str) -> bool:
     """Whether a type `module:name` names a kind that this module has registered by now."""
     module, _, name = kind.rpartition(":")
-    return name not in SHIPPED and name in KINDS and KINDS[name].__module__ == module
+    return name not in SHIPPED and name in KINDS and sampler_of(name).__module__ == module
 
 
 def keys_of(kind: str) -> Mapping[str, Key]:

@@ -4,8 +4,8 @@ A draw has two parts. First the sampler *proposes* candidates, under the manager
 a model. If there are more than needed, it then *chooses* among them, outside the lock, by
 `Evidence` from a model.
 
-A sampler with a name is a kind of replay (replay/registry.py). Next to read: replay/samplers.py and
-replay/prioritised.py, which have all samplers.
+A sampler with a name is a kind of replay (replay/registry.py). Next to read: replay/samplers.py,
+replay/scored.py and replay/prioritised.py, which have all samplers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,9 @@ from ritornello.replay.distance import Evidence, Floats
 from ritornello.replay.entry_table import EntryTable
 from ritornello.replay.item import Entry, Proposal
 from ritornello.replay.keys import Key
-from ritornello.replay.priorities import Outcome
-from ritornello.replay.sum_tree import SumTree
+
+if TYPE_CHECKING:
+    from ritornello.replay.sum_tree import SumTree
 
 Indices = NDArray[np.intp]
 
@@ -70,6 +71,14 @@ class Candidates:
                 f"{sampler} gave the importance weights {shown(weights.tolist())}, "
                 f"expected {len(positions)} numbers above 0 and at most 1."
             )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one update said of n unrolls of T steps."""
+
+    errors: Floats  # [n, T] |target - value|, in the units in which values are learned
+    learned: NDArray[np.bool_]  # [n, T] whether the step was learned from; elsewhere errors mean 0
 
 
 class Sampler:

@@ -1,26 +1,21 @@
-"""Who is drawn: the rules that look at nothing, at how often items were drawn, or at distances.
+"""Who is drawn: the rules that look at nothing, or at how often items were drawn.
 
-Next to read: replay/prioritised.py (the one that looks at what was learned), replay/removers.py
-(who is dropped), then replay/buffer.py.
+Next to read: replay/scored.py (those that look at distances), replay/prioritised.py (the one that
+looks at what was learned), replay/removers.py (who is dropped), then replay/buffer.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ritornello.core.errors import ConfigError
-from ritornello.replay.distance import Distance, Evidence, Floats
 from ritornello.replay.entry_table import EntryTable
 from ritornello.replay.item import Proposal
 from ritornello.replay.keys import Key, at_least_one, positive, whole_number
-from ritornello.replay.sampler import Candidates, Contents, Indices, Sampler
+from ritornello.replay.sampler import Candidates, Contents, Sampler
 
-STRATEGIES = (1, 2, 3, 4)
 LARGEST_POOL = 2**62  # more than any buffer holds; lambda may be as large as a float can be
 
 
@@ -155,148 +150,3 @@ class LeastDrawn(Annealed):
         pool = super().propose(contents, n, progress, rng).positions
         draws = np.array([contents.entries[position].draws for position in pool])
         return Candidates(pool[np.argsort(draws, kind="stable")[:n]])
-
-
-def _strategy(value: Any) -> int:
-    if isinstance(value, str) and value.startswith("strategy"):
-        value = int(value.removeprefix("strategy"))
-    if isinstance(value, bool) or value not in STRATEGIES:
-        raise ValueError
-    return int(value)
-
-
-def _strategy_key(default: int) -> Key:
-    return Key(
-        "strategy1 … strategy4, or 1 … 4",
-        default,
-        "How draws are chosen from the ranked candidates.",
-        _strategy,
-        f"strategy{default}",
-    )
-
-
-class _Scored(Annealed):
-    """Propose lambda * n candidates, keep n by their distance. At lambda = 1 no model is needed."""
-
-    scores = True
-
-    def __init__(
-        self,
-        distance: Distance | None = None,
-        initial_lambda: float = 6.0,
-        alfa: float = 1.0,
-        strategy: int | None = None,
-    ) -> None:
-        """Build the sampler.
-
-        Args:
-          distance: how candidates are ranked; the 2-norm of features unless given.
-          initial_lambda: candidates per draw at the start of training, at least 1.
-          alfa: share of training over which lambda falls to 1; may exceed 1.
-          strategy: 1 to 4, see `select`; that of the kind unless given.
-
-        Raises:
-          ConfigError: also for policy_kl where states are compared, not policies on one state.
-        """
-        super().__init__(initial_lambda, alfa)
-        default = self.keys["elite_sampling_strategy"].default
-        self.strategy = default if strategy is None else strategy
-        self.distance = distance or Distance()
-        reads_stored = self.distance.needs_stored_features
-        if self.needs_queries and not reads_stored:
-            raise ConfigError(
-                f"attentive_sampling cannot use dist_function {self.distance.name}: it compares "
-                "states. Use ln_norm, cos_dist or kl_div."
-            )
-        self.needs_stored_features = reads_stored and not self.needs_queries
-
-    @classmethod
-    def from_keys(cls, values: Mapping[str, Any]) -> Sampler:
-        """Build the sampler of a buffer."""
-        return cls(
-            Distance(values["dist_function"], values["p"]),
-            values["lambda_batch_multiplier"],
-            values["alfa_annealing_factor"],
-            values["elite_sampling_strategy"],
-        )
-
-    def measure(self, evidence: Evidence) -> Floats:
-        """Return the distance `[C]` by which candidates are ranked."""
-        raise NotImplementedError
-
-    def choose(self, n: int, draws: NDArray[np.int64], evidence: Evidence) -> Indices:
-        """Rank the candidates and apply the strategy."""
-        return select(self.strategy, self.measure(evidence), draws, n)
-
-
-class Elite(_Scored):
-    """Prefer unrolls whose rows look to the model as they did when they were made.
-
-    Distance: features now (or action distribution now) against those stored with the unroll.
-    """
-
-    about = "n of λ·n random ones, for which the network's output has changed least"
-    keys: ClassVar[Mapping[str, Key]] = {
-        **Annealed.keys,
-        "elite_sampling_strategy": _strategy_key(3),
-    }
-
-    def measure(self, evidence: Evidence) -> Floats:
-        """Return how far each candidate has drifted since it was made."""
-        return self.distance.drift(evidence)
-
-
-class Attentive(_Scored):
-    """Prefer unrolls through states like those where the agent is now.
-
-    Distance: mean over the rows of a candidate of the distance to the nearest query, both under the
-    present model. Queries are the last rows of the newest unrolls.
-    """
-
-    about = "of λ·n random ones, the n nearest to where the agent is now"
-    keys: ClassVar[Mapping[str, Key]] = {
-        **Annealed.keys,
-        "elite_sampling_strategy": _strategy_key(1),
-    }
-    needs_queries = True
-
-    def measure(self, evidence: Evidence) -> Floats:
-        """Return how far each candidate is from the present states."""
-        return self.distance.to_nearest(evidence)
-
-
-def select(strategy: int, distances: Floats, draws: NDArray[np.int64], n: int) -> Indices:
-    """Return the positions of exactly n of C >= 1 candidates; all different if C >= n.
-
-    Strategies, over the candidates sorted by distance:
-      1. the n nearest;
-      2. cut into n strata of equal size (but for one), the nearest of each: keeps some variety;
-      3. the least drawn, among equals the nearest;
-      4. as 2, but of each stratum the least drawn, among equals the nearest.
-
-    With fewer candidates than n all are taken, and again from the start of the order.
-
-    Args:
-      strategy: number of the strategy, 1 to 4.
-      distances: [C] distances; smaller is closer.
-      draws: [C] number of earlier draws.
-      n: number of draws.
-    """
-    nearest_first = np.argsort(distances, kind="stable")
-    count = len(nearest_first)
-    if strategy == 3:
-        order = np.lexsort((distances, draws))  # the last key is the primary one
-    elif strategy == 1 or count <= n:
-        order = nearest_first
-    else:
-        bounds = np.arange(n + 1) * count // n
-        order = nearest_first[bounds[:-1]]
-        if strategy == 4:
-            # argmin takes the first of equals, which is the nearest.
-            order = nearest_first[
-                [
-                    start + int(np.argmin(draws[nearest_first[start:stop]]))
-                    for start, stop in pairwise(bounds)
-                ]
-            ]
-    return np.resize(order, n)  # repeats the order if it is shorter than n

@@ -23,7 +23,7 @@ from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.saved_state import StateError, item, items, restoring, within
 from ritornello.core.unroll import Record
 from ritornello.replay.manager import ReplayManager
-from ritornello.replay.priorities import Outcome
+from ritornello.replay.sampler import Outcome
 from ritornello.replay.scoring import Evaluate, SampleContext
 from ritornello.transport.channel import WorkerStats
 

@@ -14,7 +14,7 @@ from ritornello.agent.run.run import Run
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.metrics.sinks import Tee
-from ritornello.replay.registry import KINDS
+from ritornello.replay.registry import sampler_of
 from tests.agent.runs import make_blueprint
 
 GAMMA = 0.9
@@ -26,9 +26,9 @@ ALL_KINDS = (
 
 def replay(kind, capacity=100):
     """Return a queue, and beside it a buffer of this kind unless that sets the pace itself."""
-    if KINDS[kind].takes_turns:  # four batches, each used twice
+    if sampler_of(kind).takes_turns:  # four batches, each used twice
         return [{"type": kind, "capacity": 32, "sample_ratio": 1.0, "uses": 2}]
-    if KINDS[kind].consumes:
+    if sampler_of(kind).consumes:
         return [{"type": kind, "capacity": 8, "sample_ratio": 1.0}]
     return [
         {"type": "queue", "capacity": 8, "sample_ratio": 0.5},

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ritornello.replay.priorities import Outcome
+from ritornello.replay.sampler import Outcome
 from tests.replay.builders import (
     context,
     make_manager,

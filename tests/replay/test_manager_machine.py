@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ritornello.replay.mixing import DISCARDING_STRATEGIES
-from ritornello.replay.priorities import Outcome
+from ritornello.replay.sampler import Outcome
 from tests.replay.builders import check_valid, context, make_manager, make_record, maker, seq_of
 
 KINDS = ("queue", "standard", "elite", "attentive", "prioritised", "least_drawn", "circular")

@@ -5,10 +5,9 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from ritornello.replay.buffer import Buffer
-from ritornello.replay.priorities import Outcome
 from ritornello.replay.prioritised import SMALLEST_ERROR, Prioritised
 from ritornello.replay.removers import Oldest
-from ritornello.replay.sampler import Candidates, Sampler
+from ritornello.replay.sampler import Candidates, Outcome, Sampler
 from tests.reference.prioritised_loops import importance_weights, unroll_priority
 from tests.replay.builders import fill
 

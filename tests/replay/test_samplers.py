@@ -6,7 +6,8 @@ from scipy.stats import chisquare
 
 from ritornello.replay.buffer import Buffer
 from ritornello.replay.removers import Oldest
-from ritornello.replay.samplers import STRATEGIES, Attentive, Elite, LeastDrawn, select
+from ritornello.replay.samplers import LeastDrawn
+from ritornello.replay.scored import STRATEGIES, Attentive, Elite, select
 from tests.replay.builders import fill
 
 
