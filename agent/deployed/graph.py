@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from ritornello.agent.models.base import ActorCritic, Inputs
+from ritornello.agent.models.extra_inputs import ExtraInputs
 from ritornello.agent.models.parts import PartsTorso
 from ritornello.agent.models.pixels import OBSERVED_BATCHES, PixelStatistics
-from ritornello.agent.models.recurrent import ExtraInputs
 from ritornello.core.spec import CHOICE, NUMBERS, EnvSpec
 
 # Inputs besides observations, whose names begin with obs.

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from ritornello.agent.models.base import ActorCritic, Core
+from ritornello.agent.models.extra_inputs import ExtraInputs
 from ritornello.agent.models.initialisation import draw_layer
 from ritornello.agent.models.networks import Network, NetworkRequest
 from ritornello.agent.models.parts import PartsTorso
 from ritornello.agent.models.pixels import Normalise, PixelStatistics
 from ritornello.agent.models.popart import PopArt
-from ritornello.agent.models.recurrent import ExtraInputs, RecurrentCore
 from ritornello.agent.models.torsos import FloatInput
 from ritornello.agent.models.vectors import NormalisedVectors
 from ritornello.core.errors import ConfigError
@@ -102,6 +102,8 @@ def make_model(
             built = _of_one_array(config, env_spec, extras)
     core, feature_count = built.core, built.feature_count
     if core is None and (config.use_lstm or extras.count):
+        from ritornello.agent.models.recurrent import RecurrentCore
+
         lstm_size = config.lstm_size * config.use_lstm
         core = RecurrentCore(feature_count, extras, lstm_size, config.lstm_layers)
     value_head = PopArt(

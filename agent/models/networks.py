@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ritornello.agent.models.extra_inputs import ExtraInputs
 from ritornello.agent.models.pixels import Normalise
-from ritornello.agent.models.recurrent import ExtraInputs
 from ritornello.core.errors import ConfigError
 from ritornello.flags.parts import NETWORKS
 

@@ -3,7 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ritornello.agent.distributions import MAX_LOG_RATIO, Categorical, DiagGaussian, distribution_of
+from ritornello.agent.distributions import MAX_LOG_RATIO, Categorical, distribution_of
+from ritornello.agent.other_distributions import DiagGaussian
 from ritornello.core.errors import ConfigError
 from ritornello.core.spec import CHOICE
 from tests.agent.builders import ANY_ACTIONS

@@ -13,7 +13,7 @@ from ritornello.agent.algorithms.batch import forward
 from ritornello.agent.algorithms.impala import Impala
 from ritornello.agent.learning.scorer import Scorer
 from ritornello.agent.models.base import Inputs
-from ritornello.agent.models.recurrent import ExtraInputs
+from ritornello.agent.models.extra_inputs import ExtraInputs
 from ritornello.agent.stored.checkpoint import load
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.spec import CHOICE

@@ -5,7 +5,8 @@ from torch.nn.functional import cross_entropy
 
 from ritornello.agent.assembly import model_config
 from ritornello.agent.models.base import Inputs
-from ritornello.agent.models.recurrent import ExtraInputs, RecurrentCore
+from ritornello.agent.models.extra_inputs import ExtraInputs
+from ritornello.agent.models.recurrent import RecurrentCore
 from ritornello.core.spec import CHOICE, ActionPart
 from ritornello.flags.parsing import parse
 from tests.agent.builders import make_small_model, make_spec

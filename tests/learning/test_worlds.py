@@ -5,8 +5,8 @@ What is looked at are the last games of the training, in which actions are still
 
 import pytest
 
-from ritornello.agent.distributions import DiagGaussianPolicy
 from ritornello.agent.models.parts import PartsTorso
+from ritornello.agent.other_distributions import DiagGaussianPolicy
 from tests.learning.training import train
 
 RECIPE = {"advantage_normalisation": "rms", "entropy_loss_weight": 0.003}
