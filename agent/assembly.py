@@ -50,8 +50,6 @@ from ritornello.wrappers.registry import choose_backend, make_env_spec
 if TYPE_CHECKING:
     from ritornello.agent.cluster.gateway import GatewayConfig
 
-WORKER_NICENESS = 4  # how far the priority of workers is below that of the learner
-
 
 def env_config(flags: Flags, *, testing: bool = False) -> EnvConfig:
     """Return the environment's config; in test mode a lost life never ends an episode."""
@@ -145,9 +143,7 @@ def make_algorithm(flags: Flags, buffers: Sequence[str] = ()) -> Algorithm:
             "(agent/algorithms/base.py)."
         )
     values = {field: getattr(flags, flag) for field, flag in FLAG_OF_FIELD.items()}
-    values |= {
-        "entropy_online_only": flags.entropy_on == "online",
-    }
+    values["entropy_online_only"] = flags.entropy_on == "online"
     arguments = kwargs_of(flags.algorithm_kwargs)
     if "target_period" not in arguments:
         values["target_period"] = renewal_updates(replay_configs(flags), flags.batch_size)
@@ -193,32 +189,6 @@ def optimiser_config(flags: Flags) -> OptimiserConfig:
         schedule=flags.lr_schedule,
         epsilon=flags.optimizer_eps or (1e-5 if is_adam else 0.01),
         **({"beta1": decay[0], "beta2": decay[1]} if is_adam else {"alpha": decay[0]}),
-    )
-
-
-def build_learner(
-    flags: Flags,
-    model: ActorCritic,
-    choices: Choices,
-    spec: EnvSpec,
-    group: ProcessGroup = SINGLE_PROCESS,
-) -> Learner:
-    """Return a learner that owns `model`, moved to the chosen device."""
-    model.to(choices.device)
-    config = optimiser_config(flags)
-    return Learner(
-        model,
-        make_algorithm(flags, buffer_names(buffer_configs(flags, spec))),
-        make_optimiser(config, model),
-        lambda progress: learning_rate(config, progress),
-        max_grad_norm=flags.gradient_clip_by_norm_threshold,
-        precision="bf16" if choices.torso_dtype == torch.bfloat16 else "fp32",
-        channels_last=choices.learner_channels_last,
-        compile=flags.compile is True,
-        cuda_graph=flags.compile is not False,
-        threads=choices.learner_threads if choices.device.type == "cpu" else 1,
-        gradients_due=_gradients_due(flags),
-        group=group,
     )
 
 
@@ -344,8 +314,24 @@ class Blueprint:
 
     def learner(self, group: ProcessGroup = SINGLE_PROCESS) -> Learner:
         """Return a learner with freshly initialised weights, the same in all of several."""
-        seed = child_seed(self.flags.seed or 0, "model") % 2**32
-        return build_learner(self.flags, self.model(seed), self.choices, self.env_spec, group)
+        flags, choices = self.flags, self.choices
+        seed = child_seed(flags.seed or 0, "model") % 2**32
+        model = self.model(seed).to(choices.device)
+        config = optimiser_config(flags)
+        return Learner(
+            model,
+            make_algorithm(flags, buffer_names(buffer_configs(flags, self.env_spec))),
+            make_optimiser(config, model),
+            lambda progress: learning_rate(config, progress),
+            max_grad_norm=flags.gradient_clip_by_norm_threshold,
+            precision="bf16" if choices.torso_dtype == torch.bfloat16 else "fp32",
+            channels_last=choices.learner_channels_last,
+            compile=flags.compile is True,
+            cuda_graph=flags.compile is not False,
+            threads=choices.learner_threads if choices.device.type == "cpu" else 1,
+            gradients_due=_gradients_due(flags),
+            group=group,
+        )
 
     def workers(self, life: int = 0) -> list[WorkerConfig]:
         """Return the config of every worker.
@@ -371,7 +357,6 @@ class Blueprint:
                 popart=self.flags.use_popart,
                 acting_format=self.choices.acting_format,
                 seed=self.own_seed,
-                niceness=WORKER_NICENESS,
                 core=first_core + worker if self.choices.pin_workers else None,
                 restorable=self.flags.reproducible,
                 check_unrolls=self.flags.debug,
@@ -426,7 +411,6 @@ class Blueprint:
             device=self.choices.device,
             torso_dtype=self.choices.torso_dtype,
             seed=self.own_seed,
-            niceness=WORKER_NICENESS,
         )
 
     def replay(self) -> ReplayManager:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ritornello.agent.machine import NICENESS, WeightFormat
+from ritornello.agent.machine import WeightFormat
 from ritornello.agent.models.factory import ModelConfig
 from ritornello.core.spec import EnvSpec
 from ritornello.core.unroll import UnrollSchema
@@ -33,7 +33,6 @@ class WorkerConfig:
     popart: bool
     acting_format: WeightFormat
     seed: int
-    niceness: int = NICENESS
     core: int | None = None  # that the process stays on; None: wherever there is room
     restorable: bool = False
     check_unrolls: bool = False
@@ -57,7 +56,6 @@ class ServerConfig:
     device: torch.device
     torso_dtype: torch.dtype  # of the torso's parameters on a device that is not the CPU
     seed: int
-    niceness: int = NICENESS  # on a CPU
 
 
 def group_sizes(num_envs: int) -> tuple[int, ...]:

@@ -219,7 +219,7 @@ def server_main(
     lifeline.hold()
     trust_modules_of(config.model_config.name)  # the learner's process has checked it
     if config.device.type == "cpu":  # with a GPU it computes little, and everybody waits for it
-        give_way(config.niceness)
+        give_way()
     torch.set_num_threads(1)
     try:
         doorbell.hang_up_with(connection.fileno())

@@ -145,7 +145,7 @@ def prepare_process(config: WorkerConfig) -> None:
     trust_modules_of(config.env_config.env_id)  # the learner's process has checked it,
     trust_modules_of(config.model_config.name)
     trust_kwargs(config.env_config.kwargs)  # and these too
-    give_way(config.niceness)
+    give_way()
     if config.core is not None:
         stay_on_core(config.core)
     torch.set_num_threads(1)

@@ -163,9 +163,9 @@ class Feed:
         """Prepare for one schema and one device."""
         self.schema = schema
         self.layout = BatchLayout(schema)
-        self.packs = device.type == "cuda"  # whether the device cuts the bytes itself
         self._device = device
-        self._stream = torch.cuda.Stream(device) if self.packs else None
+        # Of a GPU, which cuts the bytes itself.
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def compose(self, draws: Sequence[Draw], update: int) -> Batch | PackedBatch:
         """Put draws together as a batch on the device.
@@ -174,7 +174,9 @@ class Feed:
           draws: B draws, grouped by buffer.
           update: the learner's update count now, from which ages are measured.
         """
-        packed = self.memory((len(draws), self.layout.nbytes))
+        shape, is_pinned = (len(draws), self.layout.nbytes), self._stream is not None
+        # From pinned memory, which PyTorch reuses, a GPU takes bytes at full speed.
+        packed = torch.empty(shape, dtype=torch.uint8, pin_memory=is_pinned)
         rows, end = packed.numpy(), self.layout.record_nbytes
         for row, draw in zip(rows, draws, strict=True):
             row[:end] = draw.record
@@ -187,21 +189,16 @@ class Feed:
         }
         for name, values in columns.items():
             self.layout.of_draw[name].view(rows[:, end:])[...] = values
-        if not self.packs:
+        if self._stream is None:
             return self.layout.unpack(packed)
-        return PackedBatch(self.layout, self._to_device(packed), torch.tensor(columns["item"]))
+        there = self._to_device(packed, self._stream)
+        return PackedBatch(self.layout, there, torch.tensor(columns["item"]))
 
-    def memory(self, shape: tuple[int, int]) -> Tensor:
-        """Return uint8 memory, from which a GPU takes bytes at full speed; PyTorch reuses it."""
-        return torch.empty(shape, dtype=torch.uint8, pin_memory=self._stream is not None)
-
-    def _to_device(self, packed: Tensor) -> Tensor:
-        if self._stream is None:  # bytes may be asked for without a GPU
-            return packed
-        with torch.cuda.stream(self._stream):
+    def _to_device(self, packed: Tensor, stream: torch.cuda.Stream) -> Tensor:
+        with torch.cuda.stream(stream):
             there = packed.to(self._device, non_blocking=True)
         # The batch is handed over only when it is complete, so the learner needs no event.
-        self._stream.synchronize()
+        stream.synchronize()
         # Its memory is the side stream's, which would give it to the next batch while the
         # learner still reads this one. The allocator is to wait for that.
         there.record_stream(torch.cuda.current_stream(self._device))

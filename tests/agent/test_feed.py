@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ritornello.agent.learning.feed import Feed, PackedBatch, restack, stale_frames
+from ritornello.agent.learning.feed import Feed, restack, stale_frames
 from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec, EnvSpec
 from ritornello.core.unroll import UnrollSchema
 from ritornello.replay.item import Draw, Item
@@ -79,19 +79,6 @@ def test_a_batch_has_every_field_of_every_draw_in_its_column():
     assert batch.age.tolist() == [10, 9, 8, 7]
     assert batch.source.tolist() == [0, 1, 0, 1]
     assert batch.is_online.tolist() == [True, False, True, False]
-
-
-def test_a_batch_as_bytes_has_the_same_fields():
-    schema = UnrollSchema(EnvSpec("x", (1, 4, 5), "uint8", 3, ("a", "b", "c"), 4), 6, state_count=3)
-    draws, feed = make_draws(schema, 4), Feed(schema, torch.device("cpu"))
-    expected = feed.compose(draws, update=30)
-    feed.packs = True
-    packed = feed.compose(draws, update=30)
-    assert isinstance(packed, PackedBatch)
-    assert packed.item.tolist() == expected.item.tolist() == [0, 1, 2, 3]
-    for name, tensor in packed.unpacked().tensors().items():
-        torch.testing.assert_close(getattr(expected, name), tensor, rtol=0, atol=0)
-        assert tensor.dtype == getattr(expected, name).dtype
 
 
 @pytest.mark.parametrize(
