@@ -30,7 +30,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import ConfigError, EnvironmentFault, PlatformError
 from ritornello.core.plain_data import shown, shown_text
-from ritornello.core.saved_state import array, expect, item, items
+from ritornello.core.saved_state import array
 from ritornello.core.spec import CHOICE, EnvSpec
 from ritornello.wrappers.action_masks import KEY, MaskTakenOut, all_allowed
 from ritornello.wrappers.env_ids import is_atari
@@ -38,7 +38,7 @@ from ritornello.wrappers.gym_observations import MAX_FLOAT32
 from ritornello.wrappers.gym_vector import episode_seed
 from ritornello.wrappers.plain_env import STEP_RETURNS, PlainEnv, reset_result
 from ritornello.wrappers.user_code import RAISED, describe
-from ritornello.wrappers.vector import EnvVector, StepResult, check_actions
+from ritornello.wrappers.vector import EnvVector, StepResult, check_actions, saved_seeds
 
 
 class BatchVector(EnvVector):
@@ -206,15 +206,8 @@ class BatchVector(EnvVector):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> np.ndarray:
         """Play everything again since `reset`; return the stacks shown there."""
-        seeds, actions = items(state, "seeds", int, default=()), self.spec.actions
-        env_id = item(state, "env_id", str, default="several games")
-        expect(
-            (env_id, len(seeds)) == (self._env_id, self.num_envs),
-            f"{self.num_envs} x {self._env_id}, got {len(seeds)} x {shown(env_id)}: resume with "
-            "the same --env, --env_backend and --envs_per_worker",
-        )
+        self._seeds, actions = saved_seeds(state, self._env_id, self.num_envs), self.spec.actions
         done = array(state, "done", actions.dtype, (None, self.num_envs, *actions.shape))
-        self._seeds = list(seeds)
         self.reset()
         for row in done:
             self.step(row)

@@ -19,16 +19,16 @@ import gymnasium
 import numpy as np
 
 from ritornello.core.episode import EpisodeEnd
-from ritornello.core.errors import CheckpointError, EnvironmentFault, PlatformError
+from ritornello.core.errors import EnvironmentFault, PlatformError
 from ritornello.core.plain_data import shown_text
 from ritornello.core.rng import child_seed
-from ritornello.core.saved_state import item, items, within
+from ritornello.core.saved_state import items, within
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.action_masks import KEY
 from ritornello.wrappers.env_ids import is_atari
 from ritornello.wrappers.images import picture_of
 from ritornello.wrappers.user_code import RAISED, describe
-from ritornello.wrappers.vector import EnvVector, StepResult, check_actions
+from ritornello.wrappers.vector import EnvVector, StepResult, check_actions, saved_seeds
 
 log = logging.getLogger(__name__)
 
@@ -155,16 +155,8 @@ class GymVector(EnvVector):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> np.ndarray:
         """Play each saved game again up to where it was; return the stacks shown there."""
-        seeds = items(state, "seeds", int, default=())
-        env_id = item(state, "env_id", str, default="several games")
-        if (env_id, len(seeds)) != (self.spec.env_id, self.num_envs):
-            raise CheckpointError(
-                f"the saved state is of {len(seeds)} x {shown_text(env_id)}, expected "
-                f"{self.num_envs} x {self.spec.env_id}: resume with the same --env and "
-                "--envs_per_worker."
-            )
+        self._seeds = saved_seeds(state, self.spec.env_id, self.num_envs)
         episodes, actions = items(state, "episodes", int), items(state, "actions", list)
-        self._seeds = list(seeds)
         spec = self.spec.actions
         for index, (episode, done) in enumerate(zip(episodes, actions, strict=True)):
             if done:

@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterator
 
 from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown
 from ritornello.wrappers.env_kwargs import holds_text
 
 _trusted: set[str] = set()
@@ -76,8 +77,8 @@ def check_trusted(names: str, source: str = "a file", *, flag: str = "env") -> N
             _trusted.add(module)
         elif module and module not in _trusted:
             raise ConfigError(
-                f"{flag} is {_shown(name)}, from {source}: expected {plain}, because finding "
-                f"this one means to import the module {_shown(module)}, which runs its code, and a "
+                f"{flag} is {shown(name)}, from {source}: expected {plain}, because finding "
+                f"this one means to import the module {shown(module)}, which runs its code, and a "
                 "file may not ask for that. If the module is your own, type "
                 f"{written(flag)} yourself, or give --trust_env_module=True."
             )
@@ -105,11 +106,7 @@ def check_trusted_kwargs(text: str, source: str = "a file") -> None:
     if text in _trusted_kwargs or _EVERYTHING in _trusted or not holds_text(text):
         return
     raise ConfigError(
-        f"env_kwargs is {_shown(text)}, from {source}: expected numbers only, because a text may "
+        f"env_kwargs is {shown(text)}, from {source}: expected numbers only, because a text may "
         "name a file or a module, and a file may not choose one. If these arguments are your own, "
         "type --env_kwargs yourself, or give --trust_env_module=True."
     )
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 100 else text[:97] + "...")

@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 
 from ritornello.core.episode import EpisodeEnd
-from ritornello.core.errors import PlatformError, ShapeError
+from ritornello.core.errors import CheckpointError, PlatformError, ShapeError
+from ritornello.core.plain_data import shown_text
+from ritornello.core.saved_state import item, items
 from ritornello.core.spec import ActionSpec, EnvSpec
 
 
@@ -106,6 +108,23 @@ def check_actions(actions: np.ndarray, count: int, spec: ActionSpec) -> None:
                 f"actions has a choice in [{chosen.min()}, {chosen.max()}], expected whole "
                 f"numbers in [0, {number - 1}]."
             )
+
+
+def saved_seeds(state: Mapping[str, Any], env_id: str, num_envs: int) -> list[int]:
+    """Return the seeds of a saved state of these environments.
+
+    Raises:
+      StateError: if it is no such state.
+      CheckpointError: if it is of other environments.
+    """
+    seeds = items(state, "seeds", int, default=())
+    saved_id = item(state, "env_id", str, default="several games")
+    if (saved_id, len(seeds)) != (env_id, num_envs):
+        raise CheckpointError(
+            f"the saved state is of {len(seeds)} x {shown_text(saved_id)}, expected {num_envs} x "
+            f"{env_id}: resume with the same --env, --env_backend and --envs_per_worker."
+        )
+    return list(seeds)
 
 
 def _are_whole(chosen: np.ndarray) -> bool:

@@ -37,8 +37,7 @@ from ritornello.agent.models.initialisation import (
 )
 from ritornello.agent.models.networks import Network, NetworkRequest
 from ritornello.agent.models.recurrent import changed_rows, entering_state
-from ritornello.agent.models.torsos import PixelConv2d
-from ritornello.core.errors import ConfigError
+from ritornello.agent.models.torsos import PixelConv2d, map_shape
 from ritornello.flags.parts import NETWORKS
 
 HEADS = 4
@@ -77,17 +76,8 @@ class AttentionTorso(nn.Module):
             nn.Conv2d(first, second, 4, 2, 2),
             nn.ReLU(inplace=True),
         )
-        try:
-            with torch.no_grad():
-                shape = self.convs(torch.zeros(1, *obs_shape)).shape[1:]
-        except RuntimeError as error:
-            raise ConfigError(
-                "model 'attention' needs larger frames: its convolutions do not fit into "
-                f"{obs_shape[1]}x{obs_shape[2]} pixels. Raise --frame_scale_resolution, or use "
-                "--model=resnet, which fits any size."
-            ) from error
-        self.map_shape: tuple[int, int, int] = (shape[0], shape[1], shape[2])
-        self.feature_count = shape.numel()
+        self.map_shape = map_shape("attention", self.convs, obs_shape)
+        self.feature_count = self.map_shape.numel()
 
     def forward(self, obs: Tensor) -> Tensor:
         """Map `[N, C, H, W]` to features `[N, F]`."""
@@ -182,7 +172,7 @@ class AttentionCore(Core):
 
     basis: Tensor
 
-    def __init__(self, map_shape: tuple[int, int, int], request: NetworkRequest) -> None:
+    def __init__(self, map_shape: torch.Size, request: NetworkRequest) -> None:
         """Build the core.
 
         Args:

@@ -204,10 +204,6 @@ class PixelStatistics(nn.Module):
         low, high = (mean - reach).clamp(min=0.0), (mean + reach).clamp(max=PIXEL_MAX)
         return low.to(torch.uint8), high.to(torch.uint8)
 
-    def bounded(self, images: Tensor) -> Tensor:
-        """Return uint8 images `[..., C, H, W]` as far as they are seen."""
-        return torch.clamp(images, *self.bounds()) if self.is_of_each else images
-
     def scale(self) -> Tensor:
         """Return what centred images are to be multiplied by, 1 / deviation.
 

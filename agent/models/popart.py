@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from ritornello.agent.models.pixels import snapshot_of
 from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 
+SIGMA_MIN, SIGMA_MAX = 1e-4, 1e6  # Hessel et al. 2019, appendix
+
 # Where optimisers keep running moments of the gradient, and the power of the gradient they hold.
 _MOMENT_POWERS = {"square_avg": 2, "exp_avg_sq": 2, "exp_avg": 1}
 
@@ -46,25 +48,19 @@ class PopArt(nn.Module):
         *,
         enabled: bool = True,
         step_size: float,
-        sigma_min: float = 1e-4,
-        sigma_max: float = 1e6,
     ) -> None:
-        """Build the head; the bounds of sigma are those of Hessel et al. 2019, appendix.
+        """Build the head.
 
         Args:
           feature_count: F, size of the input.
           task_count: number of games, each with statistics and a value of its own.
           enabled: whether values are normalised; if not, mu is 0 and sigma 1 for good.
           step_size: beta, share of the statistics that an update replaces.
-          sigma_min: lower bound of sigma.
-          sigma_max: upper bound of sigma.
         """
         super().__init__()
         self.enabled = enabled
         self.task_count = task_count
         self.step_size = step_size
-        self.sigma_min = sigma_min
-        self.sigma_max = sigma_max
         self.linear = nn.Linear(feature_count, task_count)
         # float64, because sigma comes from the difference of two nearly equal numbers.
         self.register_buffer("mu", torch.zeros(task_count, dtype=torch.float64))
@@ -74,8 +70,8 @@ class PopArt(nn.Module):
     def sigma(self) -> Tensor:
         """[K] float64, the standard deviation of the targets, bounded."""
         # Rounding can make the variance slightly negative; the lower bound also covers that.
-        variance = (self.nu - self.mu.square()).clamp(min=self.sigma_min**2)
-        return variance.sqrt().clamp(max=self.sigma_max)
+        variance = (self.nu - self.mu.square()).clamp(min=SIGMA_MIN**2)
+        return variance.sqrt().clamp(max=SIGMA_MAX)
 
     def forward(self, features: Tensor, task_id: Tensor | None = None) -> Values:
         """Predict values.

@@ -71,6 +71,23 @@ class PixelConv2d(nn.Conv2d):
         return self._conv_forward(converted, weight, self.bias)
 
 
+def map_shape(name: str, convs: nn.Module, image_shape: tuple[int, ...]) -> torch.Size:
+    """Return (channels, height, width) of what the convolutions of model `name` make of an image.
+
+    Raises:
+      ConfigError: if they do not fit into it.
+    """
+    try:
+        with torch.no_grad():
+            return convs(torch.zeros(1, *image_shape)).shape[1:]
+    except RuntimeError as error:
+        raise ConfigError(
+            f"model {name!r} needs larger frames: its convolutions do not fit into "
+            f"{image_shape[1]}x{image_shape[2]} pixels. Raise --frame_scale_resolution, or use "
+            "--model=resnet, which fits any size."
+        ) from error
+
+
 class ResidualBlock(nn.Module):
     """Two 3x3 convolutions with ReLU before each, added to the input."""
 
@@ -169,16 +186,7 @@ class ImageTorso(nn.Module):
         if request.layer_norm == "all":
             modules = _normalised_convs(name, modules)
         self.convs = nn.Sequential(*modules)
-        try:
-            with torch.no_grad():
-                flat_count = self.convs(torch.zeros(1, *shape)).numel()
-        except RuntimeError as error:
-            raise ConfigError(
-                f"model {name!r} needs larger frames: its convolutions do not fit into "
-                f"{shape[1]}x{shape[2]} pixels. Use larger frames, or --model=resnet, "
-                "which fits any size."
-            ) from error
-        self.linear = nn.Linear(flat_count, self.feature_count)
+        self.linear = nn.Linear(map_shape(name, self.convs, shape).numel(), self.feature_count)
         has_norm = request.layer_norm != "none"
         self.norm = nn.LayerNorm(self.feature_count) if has_norm else nn.Identity()
 
