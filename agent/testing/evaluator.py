@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -91,18 +91,7 @@ def evaluate(
     stem = report_stem(checkpoint.path.stem, envs, policy_name(flags.greedy), unusual)
     model = _acting_model(blueprint, checkpoint)
     games: dict[str, list[Game]] = {env: [] for env in envs}
-    ended: BaseException | None = None
-    try:
-        for number, (env, of_env) in enumerate(games.items()):
-            video = output / f"{stem}.mp4" if flags.render and number == 0 else None
-            for game in _games_of(blueprint, model, env, video, show):
-                of_env.append(game)
-                show(
-                    f"game {len(of_env)}/{flags.test_episode_count}: return {game.return_raw:g}, "
-                    f"{game.length_steps} steps, {game.length_frames} frames"
-                )
-    except (KeyboardInterrupt, EnvironmentFault, OSError) as error:
-        ended = error
+    ended = _play_all(blueprint, model, games, output / f"{stem}.mp4", show)
     played = {env: of_env for env, of_env in games.items() if of_env}
     if ended is not None and not played:
         raise ended
@@ -139,13 +128,35 @@ def evaluate(
     return reports
 
 
+def _play_all(
+    blueprint: Blueprint, model: ActorCritic, games: dict[str, list[Game]], video: Path, show: Show
+) -> KeyboardInterrupt | EnvironmentFault | OSError | None:
+    """Play the games of each env into its list; return what ended them too early, if anything.
+
+    The first game is for all to see with --render: in `video` where there is no display.
+    """
+    flags = blueprint.flags
+    try:
+        for env, of_env in games.items():
+            is_shown = flags.render and not any(games.values())
+            playing = _games_of(blueprint, model, env, video if is_shown else None, show)
+            with contextlib.closing(playing):
+                for game in playing:
+                    of_env.append(game)
+                    show(
+                        f"game {len(of_env)}/{flags.test_episode_count}: return "
+                        f"{game.return_raw:g}, {game.length_steps} steps, "
+                        f"{game.length_frames} frames"
+                    )
+    except (KeyboardInterrupt, EnvironmentFault, OSError) as error:
+        return error
+    return None
+
+
 def _games_of(
     blueprint: Blueprint, model: ActorCritic, env: str, video: Path | None, show: Show
-) -> Iterator[Game]:
-    """Yield the games of one env as they end, the first one for all to see if there is a `video`.
-
-    That is the path of the film where there is no display.
-    """
+) -> Generator[Game, None, None]:
+    """Yield the games of one env as they end; the first one is shown if there is a `video`."""
     show(describe(game_config(blueprint, env)))
     show(f"playing {env}")
     shown = play_shown(blueprint, model, env, video, show) if video else []

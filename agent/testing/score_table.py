@@ -225,7 +225,13 @@ class ScoreTable:
         self.games_file = folder / SCORES
         self.lives_file = folder / SCORES_PER_LIFE
         self._policy = policy
-        self._games = _read(self.games_file, GAME_COLUMNS)
+        self._games, lives = (
+            read_rows(file, columns) if file.exists() else []
+            for file, columns in (
+                (self.games_file, GAME_COLUMNS),
+                (self.lives_file, LIFE_COLUMNS),
+            )
+        )
         counts = Counter(map(_pair, self._games))
         for row in self._games:
             count, found = counts[_pair(row)], row["policy"]
@@ -239,7 +245,6 @@ class ScoreTable:
                 )
         self._done = set(counts)
         # The lives of a pair come first, so those of a test that was killed may be alone.
-        lives = _read(self.lives_file, LIFE_COLUMNS)
         self._lives = [row for row in lives if _pair(row) in self._done]
 
     def has(self, model_id: str, model_steps: int, env: str) -> bool:
@@ -274,22 +279,24 @@ def _pair(row: Mapping[str, Any]) -> tuple[str, str, str]:
     return row["model_id"], row["model_steps"], row["env"]
 
 
-def _read(path: Path, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows of a table as text; none if there is no file.
+def read_rows(path: Path, columns: Sequence[str] = SHARED_COLUMNS) -> list[dict[str, Any]]:
+    """Return the rows of a table, all of them text.
+
+    Args:
+      path: one of the two files.
+      columns: those that it begins with.
 
     Raises:
-      ConfigError: if it is not one that `ScoreTable` has written.
+      ConfigError: if there is no file, or it is damaged or another table.
     """
-    if not path.exists():
-        return []
     lines = csv.reader(io.StringIO(read_text(path, "the table", MAX_BYTES), newline=""))
     try:
-        head, *rows = lines
-        if head == list(columns):
-            return [dict(zip(columns, row, strict=True)) for row in rows]
+        head, *rows = list(lines) or [[]]
+        if head[: len(columns)] == list(columns):
+            return [dict(zip(head, row, strict=True)) for row in rows]
     except (csv.Error, ValueError) as error:
         raise ConfigError(f"{path} is damaged ({error}). Move it away.") from error
     raise ConfigError(
         f"{path} is another table: expected the columns {','.join(columns)}, got "
-        f"{shown_text(','.join(head))}. Move it away."
+        f"{shown_text(','.join(head)) or 'none'}. Move it away."
     )

@@ -16,16 +16,23 @@ TRUST = "--trust_env_module=True"
 
 OWN_RULE = "Expected a command, or a module of your own that has main(arguments) -> exit status."
 
-COMMANDS = {
-    "compare": "which configuration learned best: table, figure and small CSV files of runs",
-    "report": "one HTML page of a run or a sequence: what was run, how it went, figures, films",
-    "saliency": "a film of what matters to an agent in each frame, for its policy and its value",
-    "attention": "a film of where the heads of an attention agent look",
-    "actions": "what agents do: the share of each action over seeds, games and agents",
-    "filters": "what the filters of networks see, and how alike their layers are (CKA)",
-    "features": "a map of what an agent saw, or of what is in a replay (PCA)",
-    "gradients": "the gradient of each layer over training, as heat maps and CSV",
-}
+COMMANDS = (
+    *("compare", "report", "saliency", "attention", "actions", "filters", "features", "gradients"),
+)
+USAGE = f"""usage: {PROGRAM} <command> [options]
+
+  compare    which configuration learned best: table, figure and small CSV files of runs
+  report     one HTML page of a run or a sequence: what was run, how it went, figures, films
+  saliency   a film of what matters to an agent in each frame, for its policy and its value
+  attention  a film of where the heads of an attention agent look
+  actions    what agents do: the share of each action over seeds, games and agents
+  filters    what the filters of networks see, and how alike their layers are (CKA)
+  features   a map of what an agent saw, or of what is in a replay (PCA)
+  gradients  the gradient of each layer over training, as heat maps and CSV
+
+{PROGRAM} <command> --help explains a command.
+{PROGRAM} <package>.<module> runs a command of your own.
+{TRUST} goes with each: it imports the module of an agent's environment module:Id."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -50,14 +57,14 @@ def _run(argv: Sequence[str]) -> int:
 
     if not argv or argv[0] in ("-h", "--help"):
         with reader_may_leave():
-            print(_usage())
+            print(USAGE)
         return 0 if argv else 2
     if TRUST in argv:
         argv = [argument for argument in argv if argument != TRUST]
         trust_every_module()
     command, *arguments = with_home(argv)
     if command not in COMMANDS and "." not in command:
-        sys.stderr.write(f"{PROGRAM}: there is no command {command!r}.\n{_usage()}\n")
+        sys.stderr.write(f"{PROGRAM}: there is no command {command!r}.\n{USAGE}\n")
         return 2
     try:
         module = f"ritornello.analysis.{command}" if command in COMMANDS else command
@@ -75,22 +82,6 @@ def _run(argv: Sequence[str]) -> int:
         reason = f"{where}{error.strerror or error}. A file could not be read or written"
         sys.stderr.write(f"{PROGRAM} {command}: {reason}: mend that, or give another --output.\n")
         return 2
-
-
-def _usage() -> str:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:{width}}  {about}" for name, about in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: python -m ritornello.analysis <command> [options]",
-            "",
-            *lines,
-            "",
-            "python -m ritornello.analysis <command> --help explains a command.",
-            "python -m ritornello.analysis <package>.<module> runs a command of your own.",
-            f"{TRUST} goes with each: it imports the module of an agent's environment module:Id.",
-        ]
-    )
 
 
 if __name__ == "__main__":

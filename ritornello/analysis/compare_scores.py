@@ -7,8 +7,6 @@ table is one training; tables with the same label are its repetitions with other
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -19,10 +17,9 @@ import numpy as np
 
 from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
 from ritornello.agent.testing.score_table import (
-    MAX_BYTES,
     SCORES,
     SCORES_PER_LIFE,
-    SHARED_COLUMNS,
+    read_rows,
 )
 from ritornello.analysis.comparison import markdown_page, over_games
 from ritornello.analysis.figure import learning_curves
@@ -30,7 +27,6 @@ from ritornello.analysis.options import matching, split_label
 from ritornello.analysis.statistics import FEW, mean_estimate
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
-from ritornello.core.plain_data import read_text, shown_text
 from ritornello.metrics.curve import Curve
 
 if TYPE_CHECKING:
@@ -153,32 +149,25 @@ def read_table(path: Path, label: str) -> list[Table]:
     """
     # Game, agent steps and id of a model -> (return, length) of what it played.
     played: dict[tuple[str, int, str], list[tuple[float, float]]] = {}
+    rows = read_rows(path)
     try:
-        text = read_text(path, "the table", MAX_BYTES)
-        reader = csv.DictReader(io.StringIO(text, newline=""))
-        names = reader.fieldnames or []
-        if tuple(names[: len(SHARED_COLUMNS)]) != SHARED_COLUMNS:
-            raise ValueError(f"its columns are {shown_text(','.join(names)) or 'none'}")
-        for row in reader:
+        for row in rows:
+            model = (row["env"], int(row["model_steps"]), row["model_id"])
             numbers = float(row["episode_return"]), float(row["episode_steps"])
             if not all(map(isfinite, numbers)):
-                raise ValueError(f"a number in line {reader.line_num} is not finite")
-            model = (row["env"], int(row["model_steps"]), row["model_id"])
+                raise ValueError(f"{numbers} are not all finite")
             played.setdefault(model, []).append(numbers)
-    except (ValueError, TypeError, csv.Error) as error:
-        raise ConfigError(
-            f"{path} is damaged ({error}). Expected a table whose first columns are "
-            f"{','.join(SHARED_COLUMNS)}, with finite numbers. Move it away and test again."
-        ) from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is damaged ({error}). Move it away, and test again.") from error
     if not played:
         raise ConfigError(f"{path} holds no game yet.")
     # Of models after equally many steps the later one has more updates.
     newest = {(env, steps): games for (env, steps, _), games in played.items()}
-    checkpoints: dict[str, list[Checkpoint]] = {}
+    checkpoints: dict[str, list[Checkpoint]] = {env: [] for env, _, _ in played}
     for (env, steps), games in sorted(newest.items(), key=lambda item: item[0][1]):
-        checkpoints.setdefault(env, []).append(Checkpoint(steps, *np.array(games).T))
-    in_order = dict.fromkeys(env for env, _, _ in played)
-    return [Table(label, x, tuple(checkpoints[x]), path, "life" in names) for x in in_order]
+        checkpoints[env].append(Checkpoint(steps, *np.array(games).T))
+    per_life = "life" in rows[0]
+    return [Table(label, env, tuple(of), path, per_life) for env, of in checkpoints.items()]
 
 
 def _rows(

@@ -19,7 +19,7 @@ from torch import Tensor
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.agent.stored.model_file import find_model_folder
-from ritornello.analysis.figure import save
+from ritornello.analysis.figure import evenly, save
 from ritornello.analysis.options import add, agent_parser, say_written
 from ritornello.analysis.playing import LoadedAgent, load_agent, play_many
 from ritornello.core.atomic_file import atomic_path, writable_folder, write_json
@@ -134,9 +134,9 @@ def replay_points(agent: LoadedAgent, count: int, buffer: str = "") -> Points:
     checkpoint = load(agent.url)
     items = _items_of(agent, checkpoint, buffer)
     steps = agent.blueprint.schema.unroll_length
-    rows = _evenly(steps, ROWS_PER_UNROLL)
+    rows = evenly(steps, ROWS_PER_UNROLL)
     # By age, evenly; the newest of each game is needed for the distance.
-    kept = _evenly(len(items), -(-count // len(rows)))
+    kept = evenly(len(items), -(-count // len(rows)))
     feed = Feed(agent.blueprint.schema, torch.device("cpu"))
     parts: list[tuple[Tensor, ...]] = []
     newest: dict[int, Tensor] = {}  # game -> [F], of its newest unroll so far
@@ -159,11 +159,6 @@ def replay_points(agent: LoadedAgent, count: int, buffer: str = "") -> Points:
     colours = {"value": value, "age": age, "distance": distance, "game": game}
     found = {name: each.double().numpy() for name, each in colours.items()}
     return Points(features.clone(), found, "updates")
-
-
-def _evenly(count: int, wanted: int) -> np.ndarray:
-    """Return at most `wanted` of `count` indices, evenly spread."""
-    return np.unique(np.linspace(0, count - 1, min(count, wanted)).round().astype(int))
 
 
 def _items_of(agent: LoadedAgent, checkpoint: Checkpoint, buffer: str) -> list[Item]:

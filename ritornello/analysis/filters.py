@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.models.pixels import PIXEL_MAX
-from ritornello.analysis.figure import heat_map, save
+from ritornello.analysis.figure import evenly, heat_map, save
 from ritornello.analysis.options import agent_parser, say_written
 from ritornello.analysis.playing import LoadedAgent, load_agent, play_many
 from ritornello.core.atomic_file import writable_folder
@@ -250,7 +250,7 @@ def draw_filters(agent: LoadedAgent, folder: Path) -> list[str]:
     tiles = _by_frame(weight, agent) / 2 + 0.5  # grey is 0
     title = "first convolution: a line per filter (two side by side), oldest frame left"
     drawn = [_save_tiles(tiles, title, folder / "first_layer.png")]
-    for index in np.unique(np.linspace(0, len(names) - 1, MAX_LAYERS).round().astype(int)):
+    for index in evenly(len(names), MAX_LAYERS):
         name = names[index]
         images = preferred_images(agent.model, convs[name], STEPS)
         title = f"what excites {name}: a line per filter (two side by side)"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ritornello.analysis.figure import heat_map, save
+from ritornello.analysis.figure import evenly, heat_map, save
 from ritornello.analysis.options import command_parser, say_written
-from ritornello.core.atomic_file import csv_text, writable_folder, write_text
+from ritornello.core.atomic_file import writable_folder, write_csv
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.charts import INK, figure_text, new_figure, tick, title
 from ritornello.metrics.run_files import read_records
@@ -57,10 +57,8 @@ def main(arguments: Sequence[str]) -> int:
         for layer, of in values.items()
     ]
     folder = writable_folder(options.output or run / "analysis")
-    text = csv_text(("agent_steps", "layer", *QUANTITIES), rows)
-    write_text(folder / "gradients.csv", text)
-    count = min(MAX_COLUMNS, len(measured))
-    shown = np.linspace(0, len(measured) - 1, count).round().astype(int)
+    write_csv(folder / "gradients.csv", ("agent_steps", "layer", *QUANTITIES), rows)
+    shown = evenly(len(measured), MAX_COLUMNS)
     about = f"{run.resolve().name}: {len(measured)} records of the training"
     save(heat_maps([measured[n] for n in shown], about), folder / "gradients.png")
     say_written(folder, "gradients.png", "gradients.csv")
@@ -94,7 +92,7 @@ def heat_maps(measured: Sequence[tuple[int, Values]], about: str) -> Figure:
     figure = new_figure(11.0, rows * (0.22 * len(layers) + 1.2), dpi=110)
     title(figure, about)
     names = [figure_text(layer.removeprefix("torso_net.")) for layer in layers]
-    marks = np.unique(np.linspace(0, len(measured) - 1, 6).round().astype(int))
+    marks = evenly(len(measured), 6)
     ticks = [tick(float(f"{measured[mark][0]:.3g}")) for mark in marks]
     for number, (quantity, values) in enumerate(known.items(), start=1):
         axes = figure.add_subplot(rows, 2, number)

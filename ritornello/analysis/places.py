@@ -27,7 +27,7 @@ from ritornello.core.run_layout import (
     RECORDS,
     SESSIONS,
 )
-from ritornello.metrics.run_files import csv_cells
+from ritornello.metrics.run_files import csv_cells, csv_rows
 
 MAX_DEPTH = 4  # results/<collection>/<sequence>/<run of it>/<run folder>
 MAX_FOLDERS = 20_000  # that are looked into; a results folder of years has fewer
@@ -212,15 +212,12 @@ def evaluations(results: ResultsFolder, run: str) -> list[dict[str, Any]]:
     """Return the rows of evaluations.csv, the newest first."""
     heading = ""
     with contextlib.suppress(NotThereError, OSError), results.open(run, EVALUATIONS) as file:
-        heading = file.readline(10_000).decode("utf-8", "replace")
-    names = csv_cells(heading)
-    lines = [x for x in results.tail(run, EVALUATIONS, TAIL_BYTES) if x + "\n" != heading]
-    rows = [
-        {name: _cell(value) for name, value in zip(names, cells, strict=True)}
-        for cells in map(csv_cells, lines)
-        if len(cells) == len(names)
-    ]
-    return rows[: -MAX_ROWS - 1 : -1]
+        heading = file.readline(10_000).decode("utf-8", "replace").removesuffix("\n")
+    lines = [line for line in results.tail(run, EVALUATIONS, TAIL_BYTES) if line != heading]
+    count = len(csv_cells(heading))
+    rows = [row for row in csv_rows([heading, *lines]) if len(row) == count]
+    newest = rows[: -MAX_ROWS - 1 : -1]
+    return [{name: _cell(value) for name, value in row.items()} for row in newest]
 
 
 def log_tail(results: ResultsFolder, run: str) -> list[str]:
