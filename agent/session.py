@@ -15,7 +15,6 @@ from typing import Any
 from ritornello.agent.assembly import Blueprint, env_config, model_of_shapes
 from ritornello.agent.learners.place import ALONE_HERE, Place
 from ritornello.agent.models.base import ActorCritic
-from ritornello.agent.run.checks import check_session, check_several
 from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator
 from ritornello.agent.run.memory import check_memory
 from ritornello.agent.run.training import Session
@@ -54,7 +53,10 @@ def prepare(argv: Sequence[str], place: Place = ALONE_HERE) -> Session:
         return flags
 
     flags = parse(argv, stored_flags, family_of)
-    check_several(flags, place)
+    if place.world_size > 1 or flags.learner_count > 1:
+        from ritornello.agent.run.checks import check_several
+
+        check_several(flags, place)
     coordinator = SINGLE_LEARNER
     if place.world_size > 1:
         from ritornello.agent.learners.several import join
@@ -113,6 +115,8 @@ def _resolve(
 
         checkpoint.check_spec(blueprint.env_spec)
         check_weights(checkpoint, shapes)
+        from ritornello.agent.run.checks import check_session
+
         checkpoint = check_session(checkpoint, blueprint)
     _check_before(blueprint, shapes, None if begins else checkpoint, envs)
     return Session(blueprint, checkpoint, list(argv), start, envs, coordinator)
