@@ -25,7 +25,6 @@ from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.kept_settings import settings_kept
 from ritornello.core.process_death import started_in_here_ended
 from ritornello.core.spec import EnvSpec
-from ritornello.wrappers.action_masks import all_allowed
 from ritornello.wrappers.atari import action_meanings, make_atari_env
 from ritornello.wrappers.batch_env import batch_backend, make_batch
 from ritornello.wrappers.config import FRAMES_PER_S, BackendChoice, EnvConfig
@@ -167,6 +166,8 @@ def tried(env_id: str, kwargs: str = "", backend: BackendChoice = "auto") -> Tri
 
 def _step_once(vector: EnvVector, masks: np.ndarray | None) -> None:
     """Do the first action that is allowed."""
+    from ritornello.wrappers.action_masks import all_allowed
+
     actions = vector.spec.actions
     first = np.zeros((vector.num_envs, *actions.shape), actions.dtype)
     vector.step(all_allowed(first, masks, actions))

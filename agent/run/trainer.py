@@ -28,8 +28,8 @@ from ritornello.agent.run.recorder import Recorder
 from ritornello.agent.run.run import Run
 from ritornello.agent.run.saving import Saving
 from ritornello.core.stop_signals import INTERRUPTED
+from ritornello.metrics.hardware import load
 from ritornello.metrics.health import Finding
-from ritornello.metrics.machine_share import load
 from ritornello.metrics.sinks import Sink
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from ritornello.analysis.run_facts import commit_text, machine_text
 from ritornello.core.atomic_file import write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import MAX_TEXT, shown, shown_text
-from ritornello.metrics.machine_share import undisturbed_share
+from ritornello.metrics.curve import undisturbed_share
 from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import read_records
 

@@ -38,8 +38,8 @@ from ritornello.core.run_layout import (
 )
 from ritornello.core.version import VERSION
 from ritornello.metrics.charts import run_figures
+from ritornello.metrics.curve import undisturbed_share
 from ritornello.metrics.energy import EnergyBook
-from ritornello.metrics.machine_share import undisturbed_share
 from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import read_records
 from ritornello.metrics.text import short

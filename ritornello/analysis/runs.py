@@ -36,9 +36,8 @@ from ritornello.analysis.run_facts import (
 from ritornello.core.atomic_file import csv_text, write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json
-from ritornello.metrics.curve import BEST, RETURN, SCORE, Curve, curve_of
+from ritornello.metrics.curve import BEST, RETURN, SCORE, Curve, curve_of, undisturbed_share
 from ritornello.metrics.energy import EnergyBook
-from ritornello.metrics.machine_share import undisturbed_share
 from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import read_records
 from ritornello.sequences.folder import STATE_FILE, RunState, SequenceFolder

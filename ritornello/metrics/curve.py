@@ -1,4 +1,4 @@
-"""The learning curve of a run: its mean return against agent steps and against time."""
+"""What the records of a run say together: its learning curve, and who else used the machine."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from ritornello.metrics.record import Record
 RETURN = "episode/return_mean"
 SCORE = "episode/score_mean"  # what a run of several games reports instead
 BEST = "episode/return_best"
+# More than this share of the machine in other hands, and a record is disturbed: minutes that it is
+# part of compare with nothing. The system itself takes a few hundredths.
+OTHERS_ALLOWED = 0.1
 
 
 @dataclass(frozen=True)
@@ -95,3 +98,26 @@ def curve_of(
 def _is_undone(record: Record, steps: int, point: tuple[float, float, float]) -> bool:
     """Return whether a run that went back to its checkpoint, as `record` shows, lost a point."""
     return steps >= record.agent_steps or point[1] > record.wall_s
+
+
+def undisturbed_share(records: Iterable[Record]) -> float | None:
+    """Return the share of a run's time in which others left the machine alone; None: not known.
+
+    A run beside other work looks as a slow program does. Two figures tell them apart:
+    `system/cpu_percent` is what all processes used, `system/own_cpu_share` what this run did, and
+    what lies between them is others' (or the kernel's). metrics/hardware.py measures them.
+
+    Args:
+      records: of one run in order, sessions one after the other.
+    """
+    known = undisturbed = last_s = 0.0
+    for record in records:
+        # Where the run went back to a checkpoint, nobody knows when this record began.
+        passed_s = max(0.0, record.wall_s - last_s)
+        last_s = record.wall_s
+        own = record.values.get("system/own_cpu_share")
+        everybody = record.values.get("system/cpu_percent")
+        if own is not None and everybody is not None:
+            known += passed_s
+            undisturbed += passed_s if everybody / 100.0 - own <= OTHERS_ALLOWED else 0.0
+    return undisturbed / known if known else None

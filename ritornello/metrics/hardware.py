@@ -22,7 +22,6 @@ import psutil
 
 from ritornello.core.project import install_extra
 from ritornello.metrics.energy import EnergyBook, ProcessorEnergy
-from ritornello.metrics.machine_share import usable_cores
 from ritornello.metrics.record import Record
 
 # The kernel walks through all pages of a process to share out what several of them map: some
@@ -245,3 +244,19 @@ class Gpu:
             "system/gpu_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
             ENERGY: lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3,
         }
+
+
+def load() -> str:
+    """Return how many programs want to compute, as a sentence's end; empty where nobody counts."""
+    try:
+        waiting = os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return ""
+    return f"on {len(usable_cores())} cores, {waiting:.1f} threads wanted to compute (load average)"
+
+
+def usable_cores() -> tuple[int, ...]:
+    """Return the numbers of the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))

@@ -10,9 +10,9 @@ import pytest
 from psutil import NoSuchProcess
 
 from ritornello.metrics import hardware
+from ritornello.metrics.curve import undisturbed_share
 from ritornello.metrics.energy import MAX_POWER_W, EnergyBook, ProcessorEnergy
 from ritornello.metrics.hardware import Gpu, Hardware
-from ritornello.metrics.machine_share import undisturbed_share
 from ritornello.metrics.record import Record, check_declared
 
 RANGE_J = 262_143.0
