@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ritornello.core.errors import CheckpointError, Full
+from ritornello.core.errors import CheckpointError
 from ritornello.core.saved_state import expect, item, whole
 from ritornello.replay.distance import Evidence, Floats
 from ritornello.replay.entry_table import EntryTable
@@ -131,7 +131,7 @@ class Buffer:
         return self._table.items
 
     def can_insert(self) -> bool:
-        """Whether `insert` would not raise Full."""
+        """Whether there is room, or an item may be dropped for a new one."""
         return not self.sets_the_pace or len(self) < self.capacity
 
     def can_sample(self) -> bool:
@@ -145,10 +145,10 @@ class Buffer:
           The item dropped in its place, if any; the item itself if the remover rejects it.
 
         Raises:
-          Full: if there is no room and the buffer sets the pace. Nothing has changed then.
+          ValueError: if not `can_insert`. Nothing has changed then.
         """
         if not self.can_insert():
-            raise Full(
+            raise ValueError(
                 f"buffer {self.name} holds {len(self)} of {self.capacity} items and may not evict."
             )
         if item.id in self._table:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ritornello.core.errors import ConfigError, ShapeError
+from ritornello.core.errors import ShapeError
 from ritornello.core.spec import CHOICE, ActionSpec
 
 Floats = NDArray[Any]  # float32 or float64
@@ -158,12 +158,11 @@ class Distance:
             similarity = rows @ queries.T / np.maximum(lengths, 1e-300)
             both_zero = (row_lengths == 0) & (query_lengths == 0)
             return np.asarray(np.clip(1 - np.where(both_zero, 1, similarity), 0, 2))
-        if self.name == "kl_div":
-            log_rows, log_queries = _log_softmax(rows), _log_softmax(queries)
-            probabilities = np.exp(log_rows)
-            own = (probabilities * log_rows).sum(axis=1)[:, None]
-            return np.asarray(np.maximum(own - probabilities @ log_queries.T, 0))
-        raise ConfigError(f"dist_function {self.name} compares policies, not states.")
+        assert self.name == "kl_div", "attentive sampling has refused a distance of policies"
+        log_rows, log_queries = _log_softmax(rows), _log_softmax(queries)
+        probabilities = np.exp(log_rows)
+        own = (probabilities * log_rows).sum(axis=1)[:, None]
+        return np.asarray(np.maximum(own - probabilities @ log_queries.T, 0))
 
 
 def _flat(a: Floats, b: Floats, combine: np.ufunc) -> Floats:

@@ -39,7 +39,7 @@ class Parallel:
         self._parameters = [p for p in module.parameters() if p.requires_grad]
         self._pool = pool
         self._shares = shares
-        self._dim = dim
+        self.dim = dim
 
     def __call__(self, tensor: Tensor, compute: Compute) -> Tensor:
         """Return the shares that `compute` makes of those of `tensor`, joined, with gradient."""
@@ -51,16 +51,16 @@ class Parallel:
         device = tensor.device.type
         autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
         # No share is empty: an LSTM cannot run over no columns.
-        count = max(1, min(self._shares, tensor.shape[self._dim]))
-        pieces = tensor.detach().tensor_split(count, self._dim)
+        count = max(1, min(self._shares, tensor.shape[self.dim]))
+        pieces = tensor.detach().tensor_split(count, self.dim)
         needs_gradient = tensor.requires_grad
-        ends = accumulate(piece.shape[self._dim] for piece in pieces)
+        ends = accumulate(piece.shape[self.dim] for piece in pieces)
 
         def forward(piece: Tensor, end: int) -> tuple[Tensor, Tensor]:
             # Gradient mode and autocast belong to a thread, so each has to be told.
             enabled, dtype = autocast
             share = piece.requires_grad_() if needs_gradient else piece
-            where = slice(end - piece.shape[self._dim], end)
+            where = slice(end - piece.shape[self.dim], end)
             with torch.enable_grad(), torch.autocast(device, dtype, enabled=enabled):
                 return share, compute(share, where)
 
@@ -80,7 +80,7 @@ class Parallel:
             wanted = [leaf] if leaf.requires_grad else []
             return torch.autograd.grad(made, [*wanted, *self._parameters], part, allow_unused=True)
 
-        pieces = gradient.tensor_split(len(shares), self._dim)
+        pieces = gradient.tensor_split(len(shares), self.dim)
         parts = [list(part) for part in self._pool.map(backward, shares, pieces)]
         of_tensor = None
         if shares[0][0].requires_grad:
@@ -91,7 +91,7 @@ class Parallel:
                         torch.zeros_like(leaf) if each is None else each
                         for (leaf, _), each in zip(shares, of_shares, strict=True)
                     ],
-                    self._dim,
+                    self.dim,
                 )
         total, *others = parts
         for other in others:
@@ -103,10 +103,6 @@ class Parallel:
             total = [b if a is None else a for a, b in pairs]
         return of_tensor, total
 
-    def join(self, shares: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """Return what was made of all shares, without a graph."""
-        return torch.cat([made.detach() for _, made in shares], self._dim)
-
 
 class _Shares(torch.autograd.Function):
     """Hides the threads from autograd: one operator from tensor and parameters to the result."""
@@ -117,7 +113,7 @@ class _Shares(torch.autograd.Function):
     ) -> Tensor:
         ctx.parallel = parallel
         ctx.shares = parallel.forward_shares(compute, tensor)
-        return parallel.join(ctx.shares)
+        return torch.cat([made.detach() for _, made in ctx.shares], parallel.dim)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

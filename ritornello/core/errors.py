@@ -36,10 +36,6 @@ class CheckpointError(PlatformError):
     """A checkpoint is missing, damaged, or belongs to another model."""
 
 
-class Full(PlatformError):
-    """A bounded buffer that refuses eviction has no room."""
-
-
 class Closed(PlatformError):
     """The object was closed while somebody waited on it."""
 

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ritornello.core.errors import ConfigError, Full
+from ritornello.core.errors import ConfigError
 from ritornello.flags.options import Flags
 from ritornello.replay.parameters import (
     make_buffers,
@@ -53,7 +53,7 @@ class CircularMachine(RuleBasedStateMachine):
             item = make_item(len(self.items), inserted_at_update=7 * len(self.items))
             if len(self.buffer) == self.buffer.capacity:
                 assert not self.buffer.can_insert()
-                with pytest.raises(Full):
+                with pytest.raises(ValueError, match="may not evict"):
                     self.buffer.insert(item, self.rng)
                 return
             self.items[item.id] = item
