@@ -19,8 +19,7 @@ from importlib import import_module
 
 from ritornello.core.errors import ConfigError
 from ritornello.replay.keys import OF_RINGS, REQUIRED, Key
-from ritornello.replay.sampler import Sampler
-from ritornello.replay.samplers import Circular, Fifo, LeastDrawn, Uniform
+from ritornello.replay.sampler import Fifo, Sampler, Uniform
 
 # Name -> the class, or the module and class that `sampler_of` imports when the kind is asked for.
 KINDS: dict[str, type[Sampler] | tuple[str, str]] = {
@@ -29,8 +28,8 @@ KINDS: dict[str, type[Sampler] | tuple[str, str]] = {
     "attentive": ("ritornello.replay.scored", "Attentive"),
     "elite": ("ritornello.replay.scored", "Elite"),
     "prioritised": ("ritornello.replay.prioritised", "Prioritised"),
-    "least_drawn": LeastDrawn,
-    "circular": Circular,
+    "least_drawn": ("ritornello.replay.samplers", "LeastDrawn"),
+    "circular": ("ritornello.replay.samplers", "Circular"),
 }
 
 SHIPPED = frozenset(KINDS)
@@ -58,7 +57,7 @@ def register(name: str, sampler: type[Sampler]) -> None:
         raise ConfigError(
             f"the kind of replay {name!r} is {_full_name(taken)} already. Give yours another name."
         )
-    if sampler.takes_turns and not issubclass(sampler, Circular):
+    if sampler.takes_turns and not issubclass(sampler, sampler_of("circular")):
         raise ConfigError(
             f"{_full_name(sampler)} cannot be a kind of replay: it sets `takes_turns`, with which "
             "a full buffer waits until an item has had its draws. Expected a subclass of Circular, "

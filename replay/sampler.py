@@ -173,3 +173,21 @@ class Sampler:
         knows as much of one that came by the queue.
         """
         raise AssertionError("asked for priorities, but uses_priorities is not set")
+
+
+class Fifo(Sampler):
+    """Oldest first, each once: taken out at once, so that no two threads draw the same unroll."""
+
+    about = "the oldest"
+    consumes = True
+
+    def take(self, table: EntryTable, count: int) -> Proposal:
+        """Take out the oldest items."""
+        taken = [table.remove(table.oldest()).item for _ in range(count)]
+        return Proposal(count, taken, np.zeros(count, np.int64))
+
+
+class Uniform(Sampler):
+    """Every item equally likely."""
+
+    about = "any, with equal probability"

@@ -1,4 +1,4 @@
-"""Who is drawn: the rules that look at nothing, or at how often items were drawn.
+"""Who is drawn: the rules that look at how often items were drawn.
 
 Next to read: replay/scored.py (those that look at distances), replay/prioritised.py (the one that
 looks at what was learned), replay/removers.py (who is dropped), then replay/buffer.py.
@@ -17,24 +17,6 @@ from ritornello.replay.keys import Key, at_least_one, positive, whole_number
 from ritornello.replay.sampler import Candidates, Contents, Sampler
 
 LARGEST_POOL = 2**62  # more than any buffer holds; lambda may be as large as a float can be
-
-
-class Fifo(Sampler):
-    """Oldest first, each once: taken out at once, so that no two threads draw the same unroll."""
-
-    about = "the oldest"
-    consumes = True
-
-    def take(self, table: EntryTable, count: int) -> Proposal:
-        """Take out the oldest items."""
-        taken = [table.remove(table.oldest()).item for _ in range(count)]
-        return Proposal(count, taken, np.zeros(count, np.int64))
-
-
-class Uniform(Sampler):
-    """Every item equally likely."""
-
-    about = "any, with equal probability"
 
 
 class Circular(Sampler):

@@ -19,22 +19,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from ritornello.agent.distributions import distribution_of, masked
 from ritornello.agent.models.parallel import Parallel
-from ritornello.agent.models.parts import PartsTorso
 from ritornello.agent.models.pixels import PixelStatistics, in_deviations
 from ritornello.agent.models.policy_head import policy_head
 from ritornello.agent.models.popart import PopArt
 from ritornello.agent.models.precision import compute_dtype
-from ritornello.agent.models.vectors import VectorStatistics
 from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 from ritornello.core.errors import ConfigError, ShapeError
 from ritornello.core.spec import ActionSpec
+
+if TYPE_CHECKING:
+    from ritornello.agent.models.vectors import VectorStatistics
 
 TORSO_PREFIX = "torso_net."  # of the torso's tensors in the state dict
 
@@ -104,6 +105,18 @@ class Core(nn.Module):
         )
 
 
+class TorsoWithStatistics(nn.Module):
+    """A torso with statistics of its own of all that it sees, and not of one image alone."""
+
+    def unsettled(self) -> dict[int, PixelStatistics | VectorStatistics]:
+        """Return the statistics that `observe` may still change, by the number of a part."""
+        raise NotImplementedError
+
+    def observe(self, obs: Tensor, group: ProcessGroup = SINGLE_PROCESS) -> None:
+        """Take observations `[N, *obs_shape]` into the statistics; `group` sums over learners."""
+        raise NotImplementedError
+
+
 class ActorCritic(nn.Module):
     """Policy and value over a shared torso and core.
 
@@ -164,18 +177,15 @@ class ActorCritic(nn.Module):
         """Return what the pixels of a game look like, or None if they are not normalised."""
         if self.game_pixels:
             return cast("PixelStatistics", self.game_pixels[game])
-        if isinstance(self.torso_net, PartsTorso):
+        if isinstance(self.torso_net, TorsoWithStatistics):
             return None  # no picture has all that it sees
         found = (m for m in self.torso_net.modules() if isinstance(m, PixelStatistics))
         return next(found, None)
 
     def unsettled(self) -> dict[int, PixelStatistics | VectorStatistics]:
         """Return, by game, the statistics of observations that `observe` may still change."""
-        if isinstance(self.torso_net, PartsTorso):
+        if isinstance(self.torso_net, TorsoWithStatistics):
             return self.torso_net.unsettled()
-        vectors = [m for m in self.torso_net.modules() if isinstance(m, VectorStatistics)]
-        if vectors:
-            return {0: vectors[0]}
         by_game = {
             game: self.pixel_statistics(game) for game in range(max(1, len(self.game_pixels)))
         }
@@ -192,7 +202,7 @@ class ActorCritic(nn.Module):
           group: sums over learners, which see different games perhaps.
         """
         rows, games = self._rows(obs, task_id)
-        if isinstance(self.torso_net, PartsTorso):
+        if isinstance(self.torso_net, TorsoWithStatistics):
             self.torso_net.observe(rows, group)
             return
         for game, statistics in self.unsettled().items():

@@ -13,11 +13,9 @@ from ritornello.agent.models.base import ActorCritic, Core
 from ritornello.agent.models.extra_inputs import ExtraInputs
 from ritornello.agent.models.initialisation import draw_layer
 from ritornello.agent.models.networks import Network, NetworkRequest
-from ritornello.agent.models.parts import PartsTorso
 from ritornello.agent.models.pixels import Normalise, PixelStatistics
 from ritornello.agent.models.popart import PopArt
 from ritornello.agent.models.torsos import FloatInput
-from ritornello.agent.models.vectors import NormalisedVectors
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown
 from ritornello.core.spec import EnvSpec, ObservationPart
@@ -171,12 +169,16 @@ def _of_one_array(config: ModelConfig, env_spec: EnvSpec, extras: ExtraInputs) -
         torso = FloatInput(torso, request)
     feature_count = _feature_count(name, torso, env_spec)
     if config.normalise_vectors and not env_spec.is_image:
+        from ritornello.agent.models.vectors import NormalisedVectors
+
         torso = NormalisedVectors(torso, env_spec.obs_shape[0])
     return _Built(torso, core, feature_count, network.channels_last)
 
 
 def _of_parts(config: ModelConfig, env_spec: EnvSpec, extras: ExtraInputs) -> _Built:
     """Build the network for images with a vector beside them: each image has a torso."""
+    from ritornello.agent.models.parts import PartsTorso
+
     torsos: list[_Built] = []
 
     def make_torso(part: ObservationPart) -> tuple[nn.Module, int]:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ritornello.agent.models.base import TorsoWithStatistics
 from ritornello.agent.models.pixels import PixelStatistics
 from ritornello.agent.models.precision import compute_dtype
 from ritornello.agent.models.vectors import VectorStatistics
@@ -27,7 +28,7 @@ MakeTorso = Callable[[ObservationPart], tuple[nn.Module, int]]
 Statistics = PixelStatistics | VectorStatistics
 
 
-class PartsTorso(nn.Module):
+class PartsTorso(TorsoWithStatistics):
     """Features of frames that are blocks of bytes."""
 
     def __init__(

@@ -17,7 +17,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ritornello.agent.models.pixels import snapshot_of
+from ritornello.agent.models.base import TorsoWithStatistics
+from ritornello.agent.models.pixels import PixelStatistics, snapshot_of
 from ritornello.agent.models.precision import compute_dtype
 from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 
@@ -83,7 +84,7 @@ class VectorStatistics(nn.Module):
         return snapshot_of(self.buffers())
 
 
-class NormalisedVectors(nn.Module):
+class NormalisedVectors(TorsoWithStatistics):
     """A torso for vectors that is shown them in deviations from their mean."""
 
     def __init__(self, torso: nn.Module, width: int) -> None:
@@ -97,3 +98,11 @@ class NormalisedVectors(nn.Module):
         dtype = compute_dtype(next(self.torso.parameters()))
         features: Tensor = self.torso(self.statistics.normalised(obs).to(dtype))
         return features
+
+    def unsettled(self) -> dict[int, PixelStatistics | VectorStatistics]:
+        """Return the statistics, which are never settled."""
+        return {0: self.statistics}
+
+    def observe(self, obs: Tensor, group: ProcessGroup = SINGLE_PROCESS) -> None:
+        """Take vectors `[N, D]` into the statistics."""
+        self.statistics.observe(obs, group)

@@ -11,7 +11,8 @@ from ritornello.replay.buffer import Buffer
 from ritornello.replay.distance import Evidence
 from ritornello.replay.prioritised import Prioritised
 from ritornello.replay.removers import Oldest
-from ritornello.replay.samplers import Fifo, LeastDrawn, Uniform
+from ritornello.replay.sampler import Fifo, Uniform
+from ritornello.replay.samplers import LeastDrawn
 from ritornello.replay.scored import Elite
 from tests.reference.naive_buffer import NaiveBuffer
 from tests.reference.prioritised_loops import importance_weights

@@ -9,7 +9,8 @@ from ritornello.core.errors import ConfigError
 from ritornello.replay.parameters import make_buffers, normal_form, parse_replay_parameters
 from ritornello.replay.prioritised import Prioritised
 from ritornello.replay.removers import Oldest
-from ritornello.replay.samplers import Circular, Fifo, LeastDrawn, Uniform
+from ritornello.replay.sampler import Fifo, Uniform
+from ritornello.replay.samplers import Circular, LeastDrawn
 from ritornello.replay.scored import Attentive, Elite
 from ritornello.replay.several_games import split_by_task
 from tests.replay.builders import (
