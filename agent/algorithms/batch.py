@@ -57,27 +57,18 @@ class Batch:
                 "an action is more than one choice."
             )
         steps, size, *width = self.action.shape
-        rows_by_name: dict[str, tuple[int, ...]] = {}
-        for name in ("obs", "first", "last_reward"):
-            rows_by_name[name] = (steps + 1, size)
-        rows_by_name["last_action"] = (steps + 1, size, *width)
-        for name in ("reward", "terminated", "behaviour_params", "behaviour_value"):
-            rows_by_name[name] = (steps, size)
-        for name in OF_COLUMNS:
-            rows_by_name[name] = (size,)
-        if self.action_mask is not None:
-            rows_by_name["action_mask"] = (steps + 1, size)
-        trailing = {
-            "obs",
-            "behaviour_params",
-            "state",
-            "action_mask",
-        }  # fields with axes after [time, B] or [B]
-        for name, expected in rows_by_name.items():
-            shape = tuple(getattr(self, name).shape)
-            if shape[: len(expected)] != expected or (
-                name not in trailing and len(shape) != len(expected)
-            ):
+        leading: dict[str, tuple[int, ...]] = {
+            **dict.fromkeys(("obs", "first", "last_reward", "action_mask"), (steps + 1, size)),
+            "last_action": (steps + 1, size, *width),
+            **dict.fromkeys(("reward", "terminated", "behaviour_value"), (steps, size)),
+            "behaviour_params": (steps, size),
+            **dict.fromkeys(OF_COLUMNS, (size,)),
+        }
+        for name, tensor in self.tensors().items():
+            expected = leading.get(name, tuple(tensor.shape))
+            has_more = name in ("obs", "behaviour_params", "state", "action_mask")
+            shape = tuple(tensor.shape)
+            if shape[: len(expected)] != expected or (shape != expected and not has_more):
                 raise ShapeError(
                     f"{name} of the batch has shape {shape}, expected {expected} "
                     f"for T={steps} steps (rows T+1 for obs, first and what came before them) "

@@ -137,8 +137,7 @@ class Learner:
 
     def record_with(self, record: recorded.Record | None) -> None:
         """Record the work of updates from packed batches by this function; None: compute each."""
-        self._compute_packed: Recorded[Computed] = Recorded(record)
-        self._move_weights: Recorded[None] = Recorded(record)
+        self._compute_packed, self._move_weights = Recorded(record), Recorded(record)
 
     def scale_lr(self, factor: float) -> None:
         """Multiply the learning rate of the schedule by a factor from now on, instead of by 1."""
@@ -200,7 +199,7 @@ class Learner:
         kind = None  # what the recorded work depends on besides tensors
         if algorithm.is_pure() and not (self._observes and self.model.unsettled()):
             kind = (algorithm, algorithm.config, batch.layout, len(batch.packed))
-        computed = self._compute_packed(work, kind, batch.packed, moment)
+        computed: Computed = self._compute_packed(work, kind, batch.packed, moment)
         for parameter, gradient in zip(self._parameters, computed.gradients, strict=True):
             parameter.grad = gradient  # a recording writes to memory, and knows no parameters
         return computed

@@ -11,15 +11,14 @@ work it is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 log = logging.getLogger(__name__)
 
-Result = TypeVar("Result")
 Replay = Callable[[], Any]
 # Takes work; returns what does it anew, and the result, whose tensors are written each time.
 Record = Callable[[Callable[[], Any]], tuple[Replay, Any]]
@@ -34,7 +33,7 @@ class Recording(NamedTuple):
     result: Any  # its tensors are written by each replay
 
 
-class Recorded(Generic[Result]):
+class Recorded:
     """Work on tensors that is recorded at its second call in a row of one kind, then replayed.
 
     Libraries prepare themselves at the first call, and optimisers make what they keep. What cannot
@@ -52,7 +51,7 @@ class Recorded(Generic[Result]):
         self._warm: Any = None  # the kind of the call before, if it may be recorded
         self._refused: Any = None  # a kind that cannot be recorded
 
-    def __call__(self, work: Callable[..., Result], kind: Any, *inputs: Tensor) -> Result:
+    def __call__(self, work: Callable[..., Any], kind: Any, *inputs: Tensor) -> Any:
         """Return the result for these inputs; if it is replayed, valid until the next call.
 
         Args:
@@ -81,9 +80,7 @@ class Recorded(Generic[Result]):
     def _is_recorded(self, kind: Any) -> bool:
         return self.recording is not None and self.recording.kind == kind
 
-    def _try_to_record(
-        self, work: Callable[..., Result], kind: Any, inputs: tuple[Tensor, ...]
-    ) -> None:
+    def _try_to_record(self, work: Callable[..., Any], kind: Any, inputs: Sequence[Tensor]) -> None:
         assert self._record is not None
         reads = tuple(tensor.clone() for tensor in inputs)
         try:
@@ -100,8 +97,8 @@ class Recorded(Generic[Result]):
 
 
 def cuda_graph(
-    work: Callable[[], Result], generator: torch.Generator | None = None
-) -> tuple[Replay, Result]:
+    work: Callable[[], Any], generator: torch.Generator | None = None
+) -> tuple[Replay, Any]:
     """Record work as a CUDA graph; return what does it, and what it will write to.
 
     Args:

@@ -23,12 +23,6 @@ from ritornello.core.standard_error import say
 PACKAGES = ("starlette", "uvicorn")
 START_S = 60.0  # a busy machine takes seconds; the training waits no longer for its address
 END_S = 5.0
-# Not `-m`: whatever lies in the present folder must not be taken for this program's own.
-PROGRAM = """
-import runpy, sys
-sys.path[0] = sys.argv.pop(1)
-runpy.run_module("ritornello.live", run_name="__main__")
-"""
 
 
 def check_live_page() -> None:
@@ -51,7 +45,8 @@ def live_page(results: Path | str) -> Iterator[None]:
     try:
         Path(results).mkdir(parents=True, exist_ok=True)
         page = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(IMPORT_ROOT), str(results)],
+            [sys.executable, "-m", "ritornello.live", str(Path(results).resolve())],
+            cwd=IMPORT_ROOT,  # whatever lies in the present folder is not this program's own
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env=environment_for_child(),

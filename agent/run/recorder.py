@@ -14,6 +14,7 @@ import math
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ritornello.agent.pools.worker_pool import HasProcesses, ProcessRow
@@ -149,14 +150,7 @@ def _shown(rows: Sequence[ProcessRow]) -> dict[str, Any]:
     """Return the parts "workers", "server" and "evaluation" of status.json."""
     shown: dict[str, Any] = {"workers": [], "server": None, "evaluation": None}
     for row in rows:
-        facts = {
-            "number": row.number,
-            "life": row.life,
-            "pid": row.pid,
-            "doing": row.doing,
-            "silent_s": round(row.silent_s, 1),
-            "unrolls": row.unrolls,
-        }
+        facts = asdict(row) | {"silent_s": round(row.silent_s, 1)}
         if row.part == "workers":
             shown["workers"].append(facts)
         else:

@@ -30,13 +30,13 @@ def test_the_page_is_served_within_the_block_and_is_gone_after_it(tmp_path, caps
         assert address.startswith("http://127.0.0.1:")
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(address.partition("?")[0] + "api/runs", timeout=60)
-        (page,) = [each for each in pages_of(psutil.Process().pid) if "results" in each.cmdline()]
+        (page,) = [p for p in pages_of(psutil.Process().pid) if "ritornello.live" in p.cmdline()]
     assert not page.is_running()
 
 
 @pytest.mark.process
 def test_a_page_that_cannot_start_is_told_and_the_training_goes_on(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(module, "PROGRAM", "raise SystemExit(3)")
+    monkeypatch.setattr(module.sys, "executable", "/bin/false")
     went_on = False
     with live_page(tmp_path):
         went_on = True
