@@ -38,6 +38,7 @@ from ritornello.agent.models.initialisation import (
 from ritornello.agent.models.networks import Network, NetworkRequest
 from ritornello.agent.models.recurrent import changed_rows, entering_state
 from ritornello.agent.models.torsos import PixelConv2d, map_shape
+from ritornello.core.errors import ConfigError
 from ritornello.flags.parts import NETWORKS
 
 HEADS = 4
@@ -272,6 +273,11 @@ class AttentionCore(Core):
 
 
 def _attention(request: NetworkRequest) -> tuple[AttentionTorso, AttentionCore]:
+    if 0 < request.feature_count <= KEY_CHANNELS:
+        raise ConfigError(
+            f"feature_count is {request.feature_count}, expected 0 or more than {KEY_CHANNELS} for "
+            f"model 'attention': {KEY_CHANNELS} channels of its map are keys, the others values."
+        )
     torso = AttentionTorso(request)
     return torso, AttentionCore(torso.map_shape, request)
 

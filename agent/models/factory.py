@@ -46,24 +46,6 @@ class ModelConfig:
     use_task_id: bool = False  # the number of the game, one-hot, is an input
     action_values: bool = False  # it acts by values of actions, and has no policy of its own
 
-    def __post_init__(self) -> None:
-        """Raise ConfigError on what model attention cannot be; flags have bounds of their own."""
-        if self.name != "attention":
-            return
-        from ritornello.agent.models.attention import KEY_CHANNELS
-
-        if 0 < self.feature_count <= KEY_CHANNELS:
-            raise ConfigError(
-                f"feature_count is {self.feature_count}, expected 0 or more than {KEY_CHANNELS} "
-                f"for model 'attention': {KEY_CHANNELS} channels of its map are keys, the others "
-                "values."
-            )
-        if self.lstm_layers != 1:
-            raise ConfigError(
-                f"lstm_layers is {self.lstm_layers}, expected 1 for model 'attention', whose "
-                "policy LSTM has one layer. Raise lstm_size instead."
-            )
-
 
 def make_model(
     config: ModelConfig,
@@ -81,8 +63,8 @@ def make_model(
       seed: of the initial weights; equal seeds give equal weights.
 
     Raises:
-      ConfigError: if the network is not for what the environment shows: one for images sees no
-        vectors, and the one for vectors no images.
+      ConfigError: if the network is not for what the environment shows (one for images sees no
+        vectors, and the one for vectors no images), or cannot be built so.
     """
     extras = ExtraInputs(
         actions=env_spec.actions.parts if config.use_last_action else (),
