@@ -177,6 +177,14 @@ class Feed:
         shape, is_pinned = (len(draws), self.layout.nbytes), self._stream is not None
         # From pinned memory, which PyTorch reuses, a GPU takes bytes at full speed.
         packed = torch.empty(shape, dtype=torch.uint8, pin_memory=is_pinned)
+        self.pack(draws, update, packed)
+        if self._stream is None:
+            return self.layout.unpack(packed)
+        there = self._to_device(packed, self._stream)
+        return PackedBatch(self.layout, there, torch.tensor([draw.item.id for draw in draws]))
+
+    def pack(self, draws: Sequence[Draw], update: int, packed: Tensor) -> None:
+        """Write draws, and what is known of each, into [B, layout.nbytes] uint8 on the host."""
         rows, end = packed.numpy(), self.layout.record_nbytes
         for row, draw in zip(rows, draws, strict=True):
             row[:end] = draw.record
@@ -189,10 +197,6 @@ class Feed:
         }
         for name, values in columns.items():
             self.layout.of_draw[name].view(rows[:, end:])[...] = values
-        if self._stream is None:
-            return self.layout.unpack(packed)
-        there = self._to_device(packed, self._stream)
-        return PackedBatch(self.layout, there, torch.tensor(columns["item"]))
 
     def _to_device(self, packed: Tensor, stream: torch.cuda.Stream) -> Tensor:
         with torch.cuda.stream(stream):
