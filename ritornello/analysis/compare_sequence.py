@@ -21,7 +21,7 @@ from ritornello.agent.testing.score_table import SCORES, SCORES_PER_LIFE
 from ritornello.analysis.compare_scores import Table, read_table, scores_page
 from ritornello.analysis.comparison import GameComparison, compare, game_table, games_figure, page
 from ritornello.analysis.figure import save
-from ritornello.analysis.runs import Run, of_sequence
+from ritornello.analysis.runs import Run, find_runs
 from ritornello.core import markdown
 from ritornello.core.atomic_file import write_csv, write_text
 from ritornello.core.errors import ConfigError
@@ -54,21 +54,15 @@ def compare_sequence(folder: SequenceFolder) -> SequenceComparison:
 
     What a run has written may be cut off or damaged: it is then left out, with a note.
     """
-    runs: list[tuple[RunState, list[Run]]] = []
-    notes = []
-    for state in folder.runs:
-        if is_test(state.flags):
-            continue
-        found: list[Run] = []
-        try:
-            found += of_sequence(folder, state)
-        except (ConfigError, OSError, ValueError, TypeError) as error:
-            notes.append(f"{state.name}: {error}")
-        if found and not any(len(run.curve.agent_steps) for run in found):
-            notes.append(f"{state.name}: no game was finished.")
-        runs.append((state, [run for run in found if len(run.curve.agent_steps)]))
-    games = compare([run for _, made in runs for run in made])
-    return SequenceComparison(folder.name, runs, games, notes)
+    try:
+        found, notes = find_runs([str(folder.path)])
+    except ConfigError as error:  # no run has finished a game yet
+        found, notes = [], [str(error)]
+    made = {state.name: list[Run]() for state in folder.runs}
+    for run in found:
+        made[run.source.parent.name].append(run)
+    trained = [(state, made[state.name]) for state in folder.runs if not is_test(state.flags)]
+    return SequenceComparison(folder.name, trained, compare(found), notes)
 
 
 def write_report(folder: SequenceFolder) -> SequenceComparison:

@@ -40,7 +40,7 @@ from ritornello.metrics.curve import BEST, RETURN, SCORE, Curve, curve_of, undis
 from ritornello.metrics.energy import EnergyBook
 from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import read_records
-from ritornello.sequences.folder import STATE_FILE, RunState, SequenceFolder
+from ritornello.sequences.folder import STATE_FILE, SequenceFolder
 from ritornello.sequences.forms import checked
 
 COLUMNS = ("agent_steps", "wall_s", "return_mean")
@@ -203,7 +203,12 @@ def _below(path: Path) -> Iterator[Iterator[Run]]:
         yield _of_folders([folder], "", folder.summary_file.exists(), None)
     elif (path / STATE_FILE).is_file():
         sequence = SequenceFolder.open(path)
-        yield from (of_sequence(sequence, state) for state in sequence.runs)
+        for state in sequence.runs:
+            # The game is told apart by env: a grid over games must not make a group of each.
+            label = re.sub(r" ?\benv=\S+", "", state.group).strip() or sequence.name
+            folders, finished = sequence.run_folders(state), state.status == "done"
+            if folders:  # else it has not been begun
+                yield _of_folders(folders, label, finished, sequence.command)
     elif path.is_dir():
         for child in sorted(path.iterdir()):
             # A link may lead back up, or to a run that is met in its own place as well.
@@ -228,21 +233,6 @@ def _read_csv(path: Path) -> Iterator[Run]:
             f"{path} is damaged ({error}). Expected a comment line with {{label, env, seed, "
             f"...}}, then {','.join(COLUMNS)}; write it again with `analysis compare --output`."
         ) from error
-
-
-def of_sequence(sequence: SequenceFolder, state: RunState) -> Iterator[Run]:
-    """Yield one run of a sequence, once for each game that it plays; nothing before its start.
-
-    Raises:
-      ConfigError: if its files cannot be read.
-    """
-    folders = sequence.run_folders(state)
-    if not folders:
-        return
-    # The game is told apart by env: a grid over games must not make a group of each.
-    label = re.sub(r" ?\benv=\S+", "", state.group).strip() or sequence.name
-    finished = state.status == "done"
-    yield from _of_folders(folders, label, finished, sequence.command)
 
 
 def _of_folders(
