@@ -74,10 +74,10 @@ def compare(
       ConfigError: if no run of a game reached `at_steps`.
     """
     games = []
+    option = "--area_to" if by_area else "--at_steps"
     for env, members in by_game(runs).items():
         finished = [run for run in members if run.about.finished] or members
         steps = at_steps or min(run.curve.agent_steps[-1] for run in finished)
-        option = "--area_to" if by_area else "--at_steps"
         # An unfinished run that came far enough says as much as a finished one.
         reached = [run for run in members if run.curve.covers(steps)]
         if not reached:
@@ -86,6 +86,9 @@ def compare(
                 f"{option}={steps:.0f}: no run of {env} has a score there. The longest has them "
                 f"from {first:,.0f} to {last:,.0f} agent steps: give a number between these."
             )
+        seconds = min(_seconds_to(run, steps) for run in reached)
+        rows = [_row(x, of, steps, seconds, by_area) for x, of in by_label(reached).items()]
+        rows.sort(key=lambda row: -estimate([row.scores]).value)
         chosen = "" if at_steps else ", where the shortest ends"
         notes = [
             f"{run.source}: {run.about.label}, seed {run.about.seed}: it has scores from "
@@ -94,24 +97,24 @@ def compare(
             for run in members
             if not run.curve.covers(steps)
         ]
-        seconds = min(_seconds_to(run, steps) for run in reached)
-        rows = []
-        for label, found in by_label(reached).items():
-            curves = [run.curve for run in found]
-            scores = [x.area(steps) if by_area else x.at_steps(steps) for x in curves]
-            by_time = [curve.at_seconds(seconds) for curve in curves]
-            if not np.isfinite(by_time).all():
-                by_time = []
-                notes.append(
-                    f"{label}: no score at equal time, {seconds:,.1f} s, when the fastest run was "
-                    f"at {steps:,.0f} agent steps: one of its runs had none yet. Train longer, or "
-                    "record more often (--log_interval_s=1)."
-                )
-            thin = tuple(thinned(run, steps, seconds) for run in found)
-            rows.append(Row(label, thin, tuple(scores), tuple(by_time)))
-        rows.sort(key=lambda row: -estimate([row.scores]).value)
+        notes += [
+            f"{row.label}: no score at equal time, {seconds:,.1f} s, when the fastest run was at "
+            f"{steps:,.0f} agent steps: one of its runs had none yet. Train longer, or record more "
+            "often (--log_interval_s=1)."
+            for row in rows
+            if not row.by_time
+        ]
         games.append(GameComparison(env, steps, tuple(rows), tuple(notes), seconds, by_area))
     return games
+
+
+def _row(label: str, runs: Sequence[Run], steps: float, seconds: float, by_area: bool) -> Row:
+    """Return the scores of one configuration."""
+    curves = [run.curve for run in runs]
+    scores = tuple(x.area(steps) if by_area else x.at_steps(steps) for x in curves)
+    by_time = tuple(curve.at_seconds(seconds) for curve in curves)
+    thin = tuple(thinned(run, steps, seconds) for run in runs)
+    return Row(label, thin, scores, by_time if np.isfinite(by_time).all() else ())
 
 
 def _ends(run: Run) -> tuple[float, float]:
@@ -234,7 +237,7 @@ def game_table(game: GameComparison, against: str = "") -> tuple[list[str], list
             f"--against={against}: {game.env} has no such configuration; there are "
             f"{', '.join(map(repr, scores))}."
         )
-    score = "mean return to" if game.by_area else "return at"
+    score = "mean return over 0 to" if game.by_area else "return at"
     columns: dict[str, Callable[[Row], str]] = {
         "configuration": lambda row: row.label,
         "seeds": lambda row: str(len(row.runs)),

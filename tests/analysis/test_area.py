@@ -73,7 +73,7 @@ def test_the_table_gives_differences_to_a_configuration(tmp_path: Path) -> None:
     runs, notes = find_runs([f"{x}={tmp_path}/{x}*" for x in "ab"])
     games = compare(runs, 1000, by_area=True)
     text = page(games, notes, against="b")
-    assert "| mean return to 1,000 agent steps |" in text
+    assert "| mean return over 0 to 1,000 agent steps |" in text
     a, b = (row.scores for row in games[0].rows)
     shown = difference(a, b)
     assert shown.low is not None
