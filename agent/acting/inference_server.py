@@ -33,7 +33,7 @@ from ritornello.agent.models.factory import make_model
 from ritornello.core.errors import Closed, TransportError
 from ritornello.core.process_death import ignore_interrupts
 from ritornello.core.rng import child_seed
-from ritornello.transport.channel import last_words
+from ritornello.transport.channel import Failed, last_words
 from ritornello.transport.lifeline import LifelineEnd, Phase, no_beat
 from ritornello.transport.mailbox import QUESTION, Bell, Letter, Mailbox
 from ritornello.transport.weights import NO_VERSION, WeightBoard
@@ -205,16 +205,13 @@ class InferenceServer:
 
 def server_main(
     config: ServerConfig,
-    connection: Connection,
     mailboxes: Sequence[Mailbox],
     doorbell: Bell,
     board: WeightBoard,
+    connection: Connection,
     lifeline: LifelineEnd,
 ) -> None:
-    """Entry point of the process. Returns when the other end of `connection` is closed.
-
-    The last words of a server that fails are sent as a traceback.
-    """
+    """Entry point of the process. Returns when the other end of `connection` is closed."""
     ignore_interrupts()
     lifeline.hold()
     trust_modules_of(config.model_config.name)  # the learner's process has checked it
@@ -230,7 +227,7 @@ def server_main(
         pass  # told to stop, or the learner's process is gone
     except BaseException:
         with contextlib.suppress(OSError):
-            connection.send(last_words(traceback.format_exc()))
+            connection.send(Failed(last_words(traceback.format_exc())))
         sys.exit(1)
     finally:
         connection.close()

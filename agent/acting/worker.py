@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ from ritornello.core.unroll import Record
 from ritornello.transport.channel import WorkerEnd, WorkerStats, last_words
 from ritornello.transport.lifeline import LifelineEnd, Phase, no_beat
 from ritornello.transport.mailbox import Mailbox
+from ritornello.transport.ring import UnrollRing
 from ritornello.transport.weights import WeightBoard
 from ritornello.wrappers.registry import make_env_vector
 from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
@@ -154,9 +156,10 @@ def prepare_process(config: WorkerConfig) -> None:
 
 def worker_main(
     config: WorkerConfig,
-    end: WorkerEnd,
+    ring: UnrollRing,
     board: WeightBoard,
     mailbox: Mailbox | None,
+    connection: Connection,
     lifeline: LifelineEnd,
 ) -> None:
     """Entry point of the process. Returns when told to stop or when the learner is gone."""
@@ -166,7 +169,7 @@ def worker_main(
     parent = multiprocessing.parent_process()
     if mailbox is not None and parent is not None:
         mailbox.hang_up_with(parent.sentinel)
-    beat = lifeline.pulse.beat
+    beat, end = lifeline.pulse.beat, WorkerEnd(ring, connection)
     body = None
     try:
         body = WorkerBody(config, board, mailbox, beat)
@@ -174,7 +177,7 @@ def worker_main(
             beat(Phase.WAITING)
             slot = end.wait_for_slot(SLOT_WAIT_S)
             if slot is not None:
-                report = body.collect(end.ring.block(slot), end.waited_s)
+                report = body.collect(ring.block(slot), end.waited_s)
                 beat(Phase.SENDING)
                 end.send_ready(slot, *report)
     except Closed:

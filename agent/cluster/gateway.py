@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from ritornello.core.process_death import ignore_interrupts
 from ritornello.core.unroll import UnrollSchema
 from ritornello.transport.channel import WorkerEnd, last_words
 from ritornello.transport.lifeline import LifelineEnd, Phase
+from ritornello.transport.ring import UnrollRing
 from ritornello.transport.weights import WeightBoard
 
 if TYPE_CHECKING:
@@ -63,13 +65,15 @@ class GatewayConfig:
 
 def gateway_main(
     config: GatewayConfig,
-    end: WorkerEnd,
+    ring: UnrollRing,
     board: WeightBoard,
+    connection: Connection,
     lifeline: LifelineEnd,
 ) -> None:
     """Entry point of the process. Returns when told to stop or when the learner is gone."""
     ignore_interrupts()
     lifeline.hold()
+    end = WorkerEnd(ring, connection)
     _LogReports(end).log_here()
     cluster: RayCluster | None = None
     try:

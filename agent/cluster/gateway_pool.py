@@ -9,17 +9,16 @@ Next to read: agent/cluster/ray_cluster.py, the only file that knows Ray.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from ritornello.agent.cluster.gateway import FINAL, GatewayConfig, gateway_main
-from ritornello.agent.pools.places import WorkerPlace
+from ritornello.agent.pools.places import Entry, WorkerPlace
 from ritornello.agent.pools.pool import ProcessPool
 from ritornello.agent.pools.worker_pool import UnrollBlock
 from ritornello.core.errors import WorkerDied
 from ritornello.core.warden import Warden
-from ritornello.transport.channel import ToLearner, WorkerEnd
 from ritornello.transport.mailbox import Mailbox
 from ritornello.transport.weights import WeightBoard
 
@@ -34,8 +33,6 @@ COUNTERS = ("workers/restarts", "workers/hung", "workers/lost_unrolls")
 class GatewayPlace(WorkerPlace):
     """The gateway's place among the processes of a pool."""
 
-    config: Any  # a GatewayConfig
-
     def __init__(
         self, config: Any, slots: int, mailbox: Mailbox | None, warden: Warden,
         clock: Callable[[], float],
@@ -45,24 +42,14 @@ class GatewayPlace(WorkerPlace):
         self.life.name = "gateway"
         self.metrics: dict[str, float] = {}  # as the gateway sent them last
         self.before = dict.fromkeys(COUNTERS, 0.0)  # what gateways that are gone have counted
-        self.final_words = ""  # why no other gateway could do better
 
-    def entry(
-        self, end: WorkerEnd, board: WeightBoard
-    ) -> tuple[Callable[..., None], Sequence[Any]]:
+    def entry(self, board: WeightBoard) -> Entry:
         """Return what the process runs, and its arguments."""
-        return gateway_main, (self.config, end, board)
-
-    def receive(self) -> list[ToLearner]:
-        """Return what has come, without waiting."""
-        messages = super().receive()
-        if self.failure.startswith(FINAL):
-            self.final_words = self.failure
-        return messages
+        return gateway_main, (self.config, self.ring, board)
 
     def read_reports(self) -> None:
         """Log what the gateway has said, and keep its metrics."""
-        reports, self.channel.reports = self.channel.reports, []
+        reports, self.reports = self.reports, []
         for report in reports:
             if isinstance(report, dict):
                 self.metrics = report
@@ -112,8 +99,8 @@ class GatewayPool:
         """
         blocks = self._pool.poll(timeout_s)
         self._place.read_reports()
-        if self._place.final_words:
-            raise WorkerDied(self._place.final_words)
+        if self._place.life.failure.startswith(FINAL):
+            raise WorkerDied(self._place.life.failure)
         return [replace(block, worker_id=self._worker_of(block)) for block in blocks]
 
     def _worker_of(self, block: UnrollBlock) -> int:

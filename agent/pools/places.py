@@ -6,21 +6,22 @@ stay. `Supervised` (agent/pools/supervision.py) starts, watches and ends the pro
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
 from ritornello.agent.acting.config import ServerConfig, WorkerConfig, group_sizes
 from ritornello.agent.pools.supervision import Supervised
+from ritornello.core.episode import EpisodeEnd
 from ritornello.core.warden import Warden
-from ritornello.transport.channel import Failed, ToLearner, WorkerChannel, WorkerEnd
+from ritornello.transport.channel import Free, Games, Ready, Report
 from ritornello.transport.ring import UnrollRing
 from ritornello.transport.weights import WeightBoard
 
 if TYPE_CHECKING:
     from ritornello.transport.mailbox import Mailbox
+
+Entry = tuple[Callable[..., None], Sequence[Any]]  # what a process runs, and its arguments
 
 
 def run_worker(*arguments: Any) -> None:
@@ -37,14 +38,51 @@ def run_server(*arguments: Any) -> None:
     server_main(*arguments)
 
 
-class WorkerPlace:
-    """A worker's place: its channel, kept through its lives, and the process of the present."""
+class Place:
+    """The place of a process in a pool, and the process of the present."""
+
+    lost_unrolls = 0  # with the process before
+
+    def __init__(self, name: str, config: Any, warden: Warden, clock: Callable[[], float]) -> None:
+        """Start nothing before `launch`.
+
+        Args:
+          name: as messages call it: "worker 3".
+          config: settings of the first process; `life` counts its successors.
+          warden: ends the process if this one is killed.
+          clock: monotonic clock, in seconds.
+        """
+        self.config = config
+        self.life = Supervised(name, warden, clock)
+
+    def launch(self, board: WeightBoard) -> None:
+        """Start a process, also in the place of one that died; OSError if that is impossible."""
+        self.life.launch(*self.entry(board))
+
+    def entry(self, board: WeightBoard) -> Entry:
+        """Return what the process runs, and its arguments but for those of `Supervised`."""
+        raise NotImplementedError
+
+    def receive(self) -> list[Ready]:
+        """Return the blocks that have come, without waiting."""
+        self.life.receive()
+        return []
+
+    def bury(self) -> str:
+        """Take back what a process that is gone has held; return what was lost, for a message."""
+        # Another life, another random stream: a restarted worker does not repeat its games.
+        self.config = replace(self.config, life=self.config.life + 1)
+        return ""
+
+
+class WorkerPlace(Place):
+    """A worker's place, with its ring."""
 
     def __init__(
         self, config: WorkerConfig, slots: int, mailbox: Mailbox | None, warden: Warden,
         clock: Callable[[], float],
     ) -> None:  # fmt: skip
-        """Allocate the ring; no process is started before `launch`.
+        """Allocate the ring.
 
         Args:
           config: settings of the first process.
@@ -53,80 +91,60 @@ class WorkerPlace:
           warden: ends the process if this one is killed.
           clock: monotonic clock, in seconds.
         """
-        self.config = config
+        super().__init__(f"worker {config.worker_id}", config, warden, clock)
         schema = config.schema()
-        ring = UnrollRing(slots, config.num_envs, schema.nbytes, poison=schema.poison)
-        self.channel = WorkerChannel(ring)
+        self.ring = UnrollRing(slots, config.num_envs, schema.nbytes, poison=schema.poison)
         self.mailbox = mailbox
-        self.life = Supervised(f"worker {config.worker_id}", warden, clock)
         self.unrolls = 0  # received in this life
-        self.failure = ""  # traceback that the worker sent before it left
-        self.lost_unrolls = 0  # with the process before
-
-    @property
-    def process(self) -> Any:
-        """The process of the present, or the last one."""
-        return self.life.process
+        self.reports: list[tuple[int, str] | dict[str, float]] = []  # for their reader to take away
+        self._games: tuple[EpisodeEnd, ...] = ()  # of the block that is announced next
 
     def launch(self, board: WeightBoard) -> None:
-        """Start a process, also in the place of one that died."""
-        end = self.channel.open()
-        self.unrolls = 0
-        try:
-            self.life.launch(*self.entry(end, board))
-        except OSError:
-            self.channel.close()
-            raise
-        finally:
-            # While this process holds a copy of the worker's end, its death would not be seen.
-            end.close()
+        """Start a process, also in the place of one that died; OSError if that is impossible."""
+        self.unrolls, self._games = 0, ()
+        super().launch(board)
 
-    def entry(
-        self, end: WorkerEnd, board: WeightBoard
-    ) -> tuple[Callable[..., None], Sequence[Any]]:
+    def entry(self, board: WeightBoard) -> Entry:
         """Return what the process runs, and its arguments."""
-        return run_worker, (self.config, end, board, self.mailbox)
+        return run_worker, (self.config, self.ring, board, self.mailbox)
 
-    def connections(self) -> list[connection.Connection]:
-        """Return what to wait for."""
-        return [] if self.channel.ended else [self.channel.connection]
+    def receive(self) -> list[Ready]:
+        """Return the blocks that have come, without waiting, with all games that ended in them."""
+        blocks = []
+        for message in self.life.receive():
+            if isinstance(message, Report):
+                self.reports.append(message.content)
+            elif isinstance(message, Games):
+                self._games += message.episodes
+            else:
+                blocks.append(replace(message, episodes=self._games + message.episodes))
+                self._games = ()
+        return blocks
 
-    def receive(self) -> list[ToLearner]:
-        """Return what has come, without waiting; afterwards `failure` is known, if any."""
-        messages = self.channel.poll()
-        for message in messages:
-            if isinstance(message, Failed):
-                self.failure, self.life.failed = message.traceback, True
-        return messages
-
-    def has_hung_up(self) -> bool:
-        """Whether nothing can come any more."""
-        return self.channel.ended
+    def free(self, slot: int) -> None:
+        """Release a slot that has been read, and wake the worker."""
+        self.ring.release(slot)
+        self.life.send(Free(slot))
 
     def bury(self) -> str:
-        """Take back what a process that is gone has held; return what was lost, for a message."""
-        self.channel.close()
-        lost = self.channel.ring.reclaim()
+        """Take back the slots of a worker that is gone; return what was lost, for a message."""
+        super().bury()
+        lost = self.ring.reclaim()
         self.lost_unrolls = lost * self.config.num_envs
-        self.failure = ""
-        # Another life, another random stream: a restarted worker does not repeat its games.
-        self.config = replace(self.config, life=self.config.life + 1)
         text = f" after {self.unrolls} unrolls"
         if lost:
             text += f"; {lost} unfinished {'block' if lost == 1 else 'blocks'} lost"
         return text
 
 
-class ServerPlace:
+class ServerPlace(Place):
     """The inference server's place, and the mailboxes that it serves for good."""
-
-    lost_unrolls = 0  # workers only wait for its successor
 
     def __init__(
         self, config: ServerConfig, workers: list[WorkerConfig], warden: Warden,
         clock: Callable[[], float],
     ) -> None:  # fmt: skip
-        """Allocate a mailbox per worker; no process is started before `launch`.
+        """Allocate a mailbox per worker.
 
         Args:
           config: settings of the first process.
@@ -136,7 +154,7 @@ class ServerPlace:
         """
         from ritornello.transport.mailbox import Bell, Mailbox
 
-        self.config = config
+        super().__init__("inference server", config, warden, clock)
         self.doorbell = Bell()
         self.mailboxes = [
             Mailbox(
@@ -148,57 +166,7 @@ class ServerPlace:
             )
             for worker in workers
         ]
-        self.life = Supervised("inference server", warden, clock)
-        self.failure = ""
-        self._connection: connection.Connection | None = None  # says that it died, its last words
 
-    @property
-    def process(self) -> Any:
-        """The process of the present, or the last one."""
-        return self.life.process
-
-    def launch(self, board: WeightBoard) -> None:
-        """Start a process, also in the place of one that died."""
-        self._connection, theirs = multiprocessing.Pipe(duplex=True)
-        try:
-            self.life.launch(
-                run_server, (self.config, theirs, self.mailboxes, self.doorbell, board)
-            )
-        except OSError:
-            self.hang_up()
-            raise
-        finally:
-            theirs.close()  # or its death would not be seen
-
-    def connections(self) -> list[connection.Connection]:
-        """Return what to wait for."""
-        return [] if self._connection is None else [self._connection]
-
-    def receive(self) -> list[ToLearner]:
-        """Read its last words, if it has said them. It sends nothing else."""
-        try:
-            if self._connection is not None and self._connection.poll(0):
-                self.failure, self.life.failed = str(self._connection.recv()), True
-        except (EOFError, OSError):
-            self.hang_up()
-        return []
-
-    def has_hung_up(self) -> bool:
-        """Whether nothing can come any more."""
-        return self._connection is None
-
-    def hang_up(self) -> None:
-        """Close the pipe: a server that runs takes it for the wish to end. Idempotent."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def bury(self) -> str:
-        """Be ready for a successor."""
-        self.hang_up()
-        self.failure = ""
-        self.config = replace(self.config, life=self.config.life + 1)
-        return ""
-
-
-Place = WorkerPlace | ServerPlace
+    def entry(self, board: WeightBoard) -> Entry:
+        """Return what the process runs, and its arguments."""
+        return run_server, (self.config, self.mailboxes, self.doorbell, board)

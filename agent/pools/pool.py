@@ -22,7 +22,7 @@ from ritornello.agent.pools.supervision import State, let_leave
 from ritornello.agent.pools.worker_pool import ProcessRow, UnrollBlock
 from ritornello.core.errors import WorkerDied
 from ritornello.core.warden import Warden
-from ritornello.transport.channel import Ready
+from ritornello.transport.channel import Ready, Stop
 from ritornello.transport.weights import WeightBoard
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class ProcessPool:
         blocks: list[UnrollBlock] = []
         ready = self._wait(timeout_s)
         for place in self._places():
-            if place.life.state is State.ENDING or ready.intersection(place.connections()):
+            if place.life.state is State.ENDING or place.life.connection in ready:
                 blocks += self._take(place)
         self._look_after()
         return blocks
@@ -124,7 +124,8 @@ class ProcessPool:
         now = self._clock()
         signs: list[Any] = []
         for place in self._places():
-            signs += place.connections()
+            if place.life.connection is not None:
+                signs.append(place.life.connection)
             if place.life.state is State.ENDING:
                 signs.append(place.life.process.sentinel)
             if place.life.relaunch_at is not None:
@@ -133,12 +134,9 @@ class ProcessPool:
 
     def _take(self, place: Place) -> list[UnrollBlock]:
         """Return the blocks that a worker has sent."""
-        blocks = [
-            self._block(place, message)
-            for message in place.receive()
-            if isinstance(message, Ready) and isinstance(place, WorkerPlace)
-        ]
-        if place.has_hung_up():
+        ready = place.receive()
+        blocks = [self._block(place, r) for r in ready] if isinstance(place, WorkerPlace) else []
+        if place.life.connection is None:
             place.life.begin_to_end()
         return blocks
 
@@ -147,10 +145,10 @@ class ProcessPool:
         self._limit.book_progress()
         return UnrollBlock(
             worker_id=member.config.worker_id,
-            records=member.channel.ring.take(ready.slot),
+            records=member.ring.take(ready.slot),
             episodes=ready.episodes,
             stats=ready.stats,
-            release=lambda: member.channel.free(ready.slot),
+            release=lambda: member.free(ready.slot),
         )
 
     # --- looking after processes -------------------------------------------------------------
@@ -178,10 +176,8 @@ class ProcessPool:
         cause = life.cause_of_end()
         if cause is None:
             return
-        words, failure = life.stack(), re.sub(r"\d", "", cause)
-        if place.failure:
-            words, failure = place.failure, failure_of(place.failure)
-            cause = life.hung or "failed"
+        words = life.last_words()
+        failure = failure_of(life.failure) if life.failure else re.sub(r"\d", "", cause)
         text = f"{life.name} (pid {life.pid}) {cause}{place.bury()}"
         self.hung += bool(life.hung)
         self.lost_unrolls += place.lost_unrolls
@@ -252,18 +248,17 @@ class ProcessPool:
         members, self._members = self._members, []
         server, self._server = self._server, None
         for member in members:
-            member.channel.stop()
+            member.life.send(Stop())
         # Workers whose server is dead would wait for an answer rather than for the end.
         can_finish = server is None or server.life.is_running
-        let_leave((member.process for member in members), grace_s if can_finish else 0.0)
+        let_leave((member.life.process for member in members), grace_s if can_finish else 0.0)
         if server is not None:  # after the workers, who need its answers to finish their unrolls
-            server.hang_up()
-            let_leave([server.process], grace_s)
+            server.life.hang_up()
+            let_leave([server.life.process], grace_s)
         for member in members:
             member.receive()
-            if member.failure:
-                log.warning("%s failed as it left:\n%s", member.life.name, member.failure)
-            member.channel.close()
+            if member.life.failure:
+                log.warning("%s failed as it left:\n%s", member.life.name, member.life.failure)
         places: list[Place] = [*members, *([] if server is None else [server])]
         for place in places:
             place.life.clear()

@@ -4,8 +4,9 @@
                           |                                        ^
                           +--silent for too long: killed ----------+
 
-Nothing here waits: each state is left in one of the calls that the pool makes at each `poll`. What
-the process is for (its channel, its messages) is the pool's business.
+Nothing here waits: each state is left in one of the calls that the pool makes at each `poll`. Each
+process has a pipe, whose end of file is for either side the end of the other. What the messages
+mean is the pool's business, but for the last words of a process that fails (`Failed`).
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
 from typing import Any
 
 import psutil
 
 from ritornello.core.process_death import children_deaf_to
 from ritornello.core.warden import Warden
-from ritornello.transport.lifeline import Lifeline, LifelineEnd, Phase
+from ritornello.transport.channel import Failed
+from ritornello.transport.lifeline import Lifeline, Phase
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +68,8 @@ class Supervised:
         self.state = State.ABSENT
         self.process: Any = None  # a multiprocessing Process of the spawn context
         self.relaunch_at: float | None = None  # when a successor is due, on `clock`
-        self.failed = False  # it has said its last words
+        self.connection: Connection | None = None  # our end of the pipe; None: nobody is there
+        self.failure = ""  # the last words of the process, if it has said any
         self.hung = ""  # what was seen of it when it was killed for silence
         self._lifeline = Lifeline()
         self._warden = warden
@@ -96,13 +100,17 @@ class Supervised:
         """Start a process; the place must be ABSENT.
 
         Args:
-          target: its entry point; takes the arguments, then the `LifelineEnd`.
+          target: its entry point; takes the arguments, its end of the pipe, and the `LifelineEnd`.
           arguments: arguments of the target.
+
+        Raises:
+          OSError: if it cannot be started.
         """
-        end: LifelineEnd = self._lifeline.open()
+        end = self._lifeline.open()
+        ours, theirs = multiprocessing.Pipe(duplex=True)
         process = self._context.Process(
             target=_as_parent,
-            args=(target, *arguments, end),
+            args=(target, *arguments, theirs, end),
             name=f"vtrace-{self.name.replace(' ', '-')}",
             daemon=True,
         )
@@ -113,17 +121,53 @@ class Supervised:
             resource_tracker.ensure_running()
             with children_deaf_to(signal.SIGINT), _streams_left_alone():
                 process.start()
+        except OSError:
+            ours.close()
+            raise
         finally:
+            # While this process holds a copy of the other ends, its death would not be seen.
+            theirs.close()
             end.mouth.close()
-        self.process = process
+        self.process, self.connection = process, ours
         self._warden.keep(self.pid, self._lifeline.family)
         self.state = State.RUNNING
-        self.failed, self.hung, self._was_killed = False, "", False
+        self.failure, self.hung, self._was_killed = "", "", False
         self._hush()
 
     def has_died(self) -> bool:
         """Whether the process is gone, also if its pipe is held open by a child of it."""
         return not self.process.is_alive()
+
+    # --- messages ----------------------------------------------------------------------------
+
+    def receive(self) -> list[Any]:
+        """Return the messages that have come, without waiting; last words become `failure`.
+
+        What a process sent before it died is still delivered. After that `connection` is None.
+        """
+        messages = []
+        try:
+            while self.connection is not None and self.connection.poll(0):
+                message = self.connection.recv()
+                if isinstance(message, Failed):
+                    self.failure = message.traceback
+                else:
+                    messages.append(message)
+        except (EOFError, OSError):  # OSError: it died in the middle of a message
+            self.hang_up()
+        return messages
+
+    def send(self, message: object) -> None:
+        """Send a message, if somebody is there; if the process died just now, `receive` says so."""
+        if self.connection is not None:
+            with contextlib.suppress(OSError):
+                self.connection.send(message)
+
+    def hang_up(self) -> None:
+        """Close the pipe: a process that lives takes it for the wish to leave. Idempotent."""
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
 
     # --- silence -----------------------------------------------------------------------------
 
@@ -173,7 +217,7 @@ class Supervised:
     def _limit_s(self, phase: Phase, timeout_s: float) -> float:
         if timeout_s and phase in (Phase.STARTING, Phase.BUILDING):
             return max(MIN_STARTUP_S, STARTUP_FACTOR * timeout_s)
-        if timeout_s and self.failed:
+        if timeout_s and self.failure:
             return min(CLOSE_WAIT_S, timeout_s)
         return timeout_s
 
@@ -211,21 +255,23 @@ class Supervised:
                 self.process.kill()
                 return None
             forget(self.process)
-        cause = self.hung or _how(self.process.exitcode, self._was_killed)
         self.clear()
-        return cause
+        return self.hung or (
+            "failed" if self.failure else _how(self.process.exitcode, self._was_killed)
+        )
 
     def clear(self) -> None:
         """End what is left of the family of a process that has just ended. Idempotent."""
         if self.state is State.ABSENT:
             return  # done before; by now its number may be that of some other process
         self.state = State.ABSENT
+        self.hang_up()
         if self._lifeline.family.end(self.pid, limit_s=1.0):
             self._warden.release(self.pid)
 
-    def stack(self) -> str:
-        """Return the stack that the process has written because it crashed or was asked."""
-        return self._lifeline.stack()
+    def last_words(self) -> str:
+        """Return the failure of a process that has ended, or the stack that it has written."""
+        return self.failure or self._lifeline.stack()
 
     def describe(self) -> str:
         """Return one line: what it does, and for how long."""
@@ -250,7 +296,8 @@ class Supervised:
         return process.pid, doing, self._silent_s
 
     def close(self) -> None:
-        """Give up the memory and the pipe of the lifeline."""
+        """Give up memory and pipes."""
+        self.hang_up()
         self._lifeline.close()
         self._lifeline.pulse.close()
 

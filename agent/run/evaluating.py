@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import multiprocessing
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from typing import Any
 
 from ritornello.agent.pools.supervision import State, Supervised, let_leave
@@ -230,10 +229,8 @@ class Following(Evaluating):
         self._board = WeightBoard(self._layout.nbytes)
         self._warden = Warden()
         self._life = Supervised(NAME, self._warden, time.monotonic)
-        self._pipe: Connection | None = None
         self._order_now: Order | None = None  # what it plays
         self._rows: list[Row] = []
-        self._words = ""  # its last ones
         self._last_look = time.monotonic()
         self._lives = self._failures = 0  # failures in a row
         self._lost = 0
@@ -262,7 +259,8 @@ class Following(Evaluating):
             if not said:
                 log.info("the evaluation that is due is played to its end; Ctrl-C skips it")
                 said = True
-            wait([self._pipe] if self._pipe is not None else [], LOOK_S)
+            pipe = self._life.connection
+            wait([] if pipe is None else [pipe], LOOK_S)
 
     def values(self) -> dict[str, float]:
         """Return the metrics that are new since the last call, and the counter."""
@@ -279,7 +277,7 @@ class Following(Evaluating):
         if self._is_closed:
             return
         self._is_closed = True
-        self._hang_up()
+        self._life.hang_up()
         if self._life.process is not None:
             let_leave([self._life.process], 0.0)
         self._life.clear()
@@ -300,28 +298,12 @@ class Following(Evaluating):
         self._order_now, self._rows = order, []
         try:
             if self._life.state is State.ABSENT:
-                self._launch()
-            assert self._pipe is not None
-            self._pipe.send(order)
+                rules = evaluation_blueprint(self._blueprint)
+                self._life.launch(follower_main, (rules, self._folder.resolve(), self._board))
+                self._lives += 1
         except OSError as error:
-            if self._life.is_running:  # it has died since the last look, which says so
-                self._life.begin_to_end()
-            else:
-                self._fail(f"{NAME} could not be started: {error}")
-
-    def _launch(self) -> None:
-        self._hang_up()
-        self._words = ""
-        self._pipe, theirs = multiprocessing.Pipe(duplex=True)
-        try:
-            rules = evaluation_blueprint(self._blueprint)
-            self._life.launch(follower_main, (rules, self._folder.resolve(), theirs, self._board))
-        except OSError:
-            self._hang_up()
-            raise
-        finally:
-            theirs.close()  # or its death would not be seen
-        self._lives += 1
+            self._fail(f"{NAME} could not be started: {error}")
+        self._life.send(order)
 
     # --- looking after it --------------------------------------------------------------------
 
@@ -329,7 +311,7 @@ class Following(Evaluating):
         if self._life.state is State.ABSENT:
             return
         self._receive()
-        if self._life.is_running and (self._pipe is None or self._life.has_died()):
+        if self._life.is_running and (self._life.connection is None or self._life.has_died()):
             self._receive()  # what it said before it died
             self._life.begin_to_end()
         if self._life.is_running:
@@ -338,34 +320,21 @@ class Following(Evaluating):
             self._end()
 
     def _receive(self) -> None:
-        try:
-            while self._pipe is not None and self._pipe.poll(0):
-                self._take(self._pipe.recv())
-        except (EOFError, OSError):
-            self._hang_up()
-
-    def _take(self, message: object) -> None:
-        if isinstance(message, Row):
-            self._rows.append(message)
-        elif isinstance(message, Done):
-            self._failures = 0
-            self._book(self._rows, message)
-            self._news["evaluation/time_s"] = message.seconds
-            self._order_now, self._rows = None, []
-        elif isinstance(message, str):
-            self._words, self._life.failed = message, True
+        for message in self._life.receive():
+            if isinstance(message, Row):
+                self._rows.append(message)
+            else:
+                self._failures = 0
+                self._book(self._rows, message)
+                self._news["evaluation/time_s"] = message.seconds
+                self._order_now, self._rows = None, []
 
     def _end(self) -> None:
         """Say that the process is gone and why, once it is."""
         pid = self._life.present()[0]
         cause = self._life.cause_of_end()
-        if cause is None:
-            return
-        self._hang_up()
-        words = self._words or self._life.stack()
-        if self._words:
-            cause = self._life.hung or "failed"
-        self._fail(f"{NAME} (pid {pid}) {cause}", words)
+        if cause is not None:
+            self._fail(f"{NAME} (pid {pid}) {cause}", self._life.last_words())
 
     def _fail(self, text: str, words: str = "") -> None:
         self._failures += 1
@@ -381,8 +350,3 @@ class Following(Evaluating):
             else "; the next one starts another process"
         )
         log.warning("%s. Training goes on.%s", text, f" Its last words:\n{words}" if words else "")
-
-    def _hang_up(self) -> None:
-        if self._pipe is not None:
-            self._pipe.close()
-            self._pipe = None

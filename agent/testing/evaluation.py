@@ -52,7 +52,7 @@ from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.process_death import ignore_interrupts
 from ritornello.core.rng import child_seed
 from ritornello.flags.presets import preset_flags
-from ritornello.transport.channel import last_words
+from ritornello.transport.channel import Failed, last_words
 from ritornello.transport.lifeline import LifelineEnd, Phase
 from ritornello.transport.weights import WeightBoard
 from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
@@ -266,15 +266,15 @@ def _row(order: Order, report: Report, games: list[Game], film: str) -> Row:
 
 
 def follower_main(
-    blueprint: Blueprint, folder: Path, end: Connection, board: WeightBoard, lifeline: LifelineEnd
+    blueprint: Blueprint, folder: Path, board: WeightBoard, end: Connection, lifeline: LifelineEnd
 ) -> None:
     """Play in a process of its own, which gives way, until the trainer has hung up.
 
     Args:
       blueprint: by whose rules games are played (`evaluation_blueprint`).
       folder: folder of the run.
-      end: end of the pipe to the trainer.
       board: from which weights are taken.
+      end: end of the pipe to the trainer.
       lifeline: by which the trainer sees that this process lives.
     """
     ignore_interrupts()
@@ -303,7 +303,7 @@ def follower_main(
         pass  # the trainer has hung up, or is gone
     except BaseException as error:
         with contextlib.suppress(OSError):
-            end.send(last_words("".join(traceback.format_exception(error))))
+            end.send(Failed(last_words("".join(traceback.format_exception(error)))))
         sys.exit(1)
     finally:
         end.close()

@@ -1,15 +1,16 @@
-"""WorkerChannel: the ring of a worker plus a pipe for small typed messages.
+"""Messages between a worker and the learner about the blocks in the worker's ring.
 
-The pipe also announces the death of a worker. A process that dies, for whatever reason, closes its
-end. `multiprocessing.connection.wait` over the pipes of all workers therefore reports messages and
-deaths in one call. Processes share no lock, so no process can die while it holds one.
+They go through a pipe, which also announces the death of a worker. A process that dies, for
+whatever reason, closes its end. `multiprocessing.connection.wait` over the pipes of all workers
+therefore reports messages and deaths in one call. Processes share no lock, so no process can die
+while it holds one.
 
-    worker                                    learner
+    worker: WorkerEnd                         learner: WorkerPlace (agent/pools/places.py)
     slot = end.wait_for_slot(timeout_s)
     ... writes end.ring.block(slot) ...
-    end.send_ready(slot, ...)                 channel.poll() -> [Ready(slot, ...)]
-                                              block = channel.ring.take(slot) ... copy ...
-                                              channel.free(slot)
+    end.send_ready(slot, ...)                 place.receive() -> [Ready(slot, ...)]
+                                              block = place.ring.take(slot) ... copy ...
+                                              place.free(slot)
 
 Every message is small enough to enter the pipe at once or not at all, so a worker that is stopped
 in the middle of a send never leaves half a message, for whose rest the learner would wait. A block
@@ -22,16 +23,15 @@ Next to read: replay/buffer.py, which keeps the unrolls.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import operator
 import select
 import time
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from multiprocessing.connection import Connection
 
 from ritornello.core.episode import EpisodeEnd
-from ritornello.core.errors import Closed, TransportError
-from ritornello.transport.ring import SlotState, UnrollRing
+from ritornello.core.errors import Closed
+from ritornello.transport.ring import UnrollRing
 
 # Below 8 kB, the smallest buffer of such a pipe that is in use (macOS): never half sent.
 GAMES_PER_MESSAGE = 100  # 4.4 kB
@@ -73,7 +73,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Failed:
-    """The message of a worker that is about to exit because of an exception."""
+    """The message of a process that is about to exit because of an exception."""
 
     traceback: str
 
@@ -100,15 +100,11 @@ class Stop:
     """The request to finish: the next `wait_for_slot` raises Closed."""
 
 
-ToLearner = Ready | Failed  # as `poll` returns them
-ToWorker = Free | Stop
-
-
 class WorkerEnd:
     """The worker's side, for one thread. Every call raises Closed once the learner is gone."""
 
     def __init__(self, ring: UnrollRing, connection: Connection) -> None:
-        """Made by `WorkerChannel.open`; travels to the worker as an argument of its `Process`."""
+        """Take both from the arguments of the process."""
         self.ring = ring
         self.waited_s = 0.0  # seconds spent waiting for free slots since start
         self._connection = connection
@@ -171,113 +167,20 @@ class WorkerEnd:
                 self._connection.send(Report(content))
 
     def close(self) -> None:
-        """Close this process's copy of the worker's end. Idempotent.
-
-        The parent must call it right after `process.start()`. As long as the parent holds a copy,
-        the death of the worker does not show as an end of file.
-        """
+        """Close the worker's end of the pipe. Idempotent."""
         self._connection.close()
 
     def _read_messages(self) -> None:
         while self._connection.poll(0):
-            message: ToWorker = self._connection.recv()
-            self._stopped |= isinstance(message, Stop)
+            self._stopped |= isinstance(self._connection.recv(), Stop)
         if self._stopped:
             raise Closed("the learner asked this worker to stop.")
 
-    def _send(self, message: ToLearner | Games) -> None:
+    def _send(self, message: Ready | Failed | Games) -> None:
         try:
             self._connection.send(message)
         except OSError as error:
             raise Closed("the learner process is gone.") from error
-
-
-class WorkerChannel:
-    """The learner's side: one ring for the whole run, and one pipe for each life of the worker.
-
-    Not thread-safe, except for `stop`. The ingest thread polls, takes and frees.
-    """
-
-    def __init__(self, ring: UnrollRing) -> None:
-        """Make a channel without a worker; `open` makes the first pipe."""
-        self.ring = ring
-        self.ended = True  # the other end is closed, and all its messages have been read
-        self._connection: Connection | None = None
-        self._games: tuple[EpisodeEnd, ...] = ()  # of the block that is announced next
-        self.reports: list[tuple[int, str] | dict[str, float]] = []  # for their reader to take away
-
-    def open(self) -> WorkerEnd:
-        """Make a fresh pipe, for the first start and for each restart of the worker.
-
-        Usage: `end = channel.open(); process = Process(args=(end,)); process.start(); end.close()`.
-        """
-        if not self.ended:
-            raise TransportError("the pipe of a living worker cannot be replaced: stop it first.")
-        if left := self.ring.count(SlotState.WRITING, SlotState.READY):
-            raise TransportError(
-                f"{left} slots still belong to the dead worker: call ring.reclaim() first, or they "
-                "would stay lost."
-            )
-        self.close()
-        self._connection, workers = multiprocessing.Pipe(duplex=True)
-        self.ended = False
-        self._games = ()
-        return WorkerEnd(self.ring, workers)
-
-    @property
-    def connection(self) -> Connection:
-        """The connection for `multiprocessing.connection.wait`; do not use it if `ended`."""
-        if self._connection is None:
-            raise TransportError("the channel has no pipe: call open() first.")
-        return self._connection
-
-    def poll(self) -> list[ToLearner]:
-        """Return the messages that have arrived, without waiting.
-
-        Messages that a worker sent before it died are still delivered. After that, `ended` is true.
-        """
-        messages: list[ToLearner] = []
-        if self.ended:
-            return messages
-        try:
-            while self.connection.poll(0):
-                message: ToLearner | Games | Report = self.connection.recv()
-                if isinstance(message, Report):
-                    self.reports.append(message.content)
-                    continue
-                if isinstance(message, Games):
-                    self._games += message.episodes
-                    continue
-                if isinstance(message, Ready):
-                    message = replace(message, episodes=self._games + message.episodes)
-                    self._games = ()
-                messages.append(message)
-        except (EOFError, OSError):  # OSError: it died in the middle of a message
-            self.ended = True
-        return messages
-
-    def free(self, slot: int) -> None:
-        """Release a slot that has been read and wake the worker."""
-        self.ring.release(slot)
-        self._send(Free(slot))
-
-    def stop(self) -> None:
-        """Ask the worker to finish; it raises Closed at its next `wait_for_slot`."""
-        self._send(Stop())
-
-    def close(self) -> None:
-        """Close the pipe. A living worker sees the end of file and leaves. Idempotent."""
-        self.ended = True
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _send(self, message: ToWorker) -> None:
-        if self.ended:
-            return
-        # If it died just now, `poll` reports that, after its last messages.
-        with contextlib.suppress(OSError):
-            self.connection.send(message)
 
 
 def last_words(traceback: str) -> str:

@@ -6,10 +6,11 @@ import sys
 
 from ritornello.agent.testing.evaluation import Done, Row
 from ritornello.core.process_death import ignore_interrupts
+from ritornello.transport.channel import Failed
 from ritornello.transport.lifeline import Phase
 
 
-def light_follower(blueprint, folder, end, board, lifeline):
+def light_follower(blueprint, folder, board, end, lifeline):
     """Do what the file `trouble` in the run folder says at the next order; else answer."""
     ignore_interrupts()
     lifeline.hold()
@@ -28,7 +29,7 @@ def light_follower(blueprint, folder, end, board, lifeline):
             if trouble == "hangs":
                 os.kill(os.getpid(), signal.SIGSTOP)
             if trouble == "fails":
-                end.send("ValueError: a mistake in step()")
+                end.send(Failed("ValueError: a mistake in step()"))
                 sys.exit(1)
             if trouble == "is slow":
                 while file.exists() and file.read_text() == trouble:

@@ -17,7 +17,7 @@ import numpy as np
 from ritornello.core.errors import Closed
 from ritornello.core.process_death import ignore_interrupts
 from ritornello.core.spec import EnvSpec
-from ritornello.transport.channel import WorkerStats
+from ritornello.transport.channel import WorkerEnd, WorkerStats
 from ritornello.transport.lifeline import Phase
 from tests.troubles import crash, fork_and_die, hang_in_c, hang_in_python
 
@@ -71,9 +71,10 @@ def life_and_number(records):
     return life, number
 
 
-def light_worker(config, end, board, mailbox, lifeline):
+def light_worker(config, ring, board, mailbox, connection, lifeline):
     ignore_interrupts()
     lifeline.hold()
+    end = WorkerEnd(ring, connection)
     beat = lifeline.pulse.beat
     try:
         number = 0
@@ -121,7 +122,7 @@ def ask(mailbox, beat):
     beat(Phase.STEPPING)
 
 
-def light_server(config, connection, mailboxes, doorbell, board, lifeline):
+def light_server(config, mailboxes, doorbell, board, connection, lifeline):
     ignore_interrupts()
     lifeline.hold()
     doorbell.hang_up_with(connection.fileno())

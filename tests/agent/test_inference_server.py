@@ -379,7 +379,7 @@ def test_a_killed_worker_and_a_killed_server_are_replaced_and_no_unroll_is_misse
     pool = make_pool(blueprint)
     taken = gather_until(pool, lambda blocks: {worker for worker, _ in blocks} == {0, 1})
 
-    os.kill(pool._server.process.pid, signal.SIGKILL)
+    os.kill(pool._server.life.process.pid, signal.SIGKILL)
     taken += gather_until(pool, lambda blocks: pool.restarts == 1 and len(blocks) > 10)
     assert "inference server" in caplog.text
     assert "was killed by signal 9 (SIGKILL); restarting (1 of 3 in an hour)" in caplog.text
@@ -387,7 +387,7 @@ def test_a_killed_worker_and_a_killed_server_are_replaced_and_no_unroll_is_misse
     for seqs in sequences(blueprint, taken).values():  # workers have only waited
         assert seqs == list(range(len(seqs)))
 
-    os.kill(pool._members[0].process.pid, signal.SIGKILL)
+    os.kill(pool._members[0].life.process.pid, signal.SIGKILL)
     taken += gather_until(pool, lambda blocks: starts_anew(blueprint, blocks, worker=0))
     assert pool.restarts == 2
     assert "worker 0" in caplog.text

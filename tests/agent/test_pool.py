@@ -88,10 +88,10 @@ def test_per_environment_seq_arrives_without_gap_or_repetition_unless_a_worker_d
         ("workers", 0, 0), ("workers", 1, 0),
     ]  # fmt: skip
     assert sum(row.unrolls for row in rows) == 3 * len(taken)
-    assert [row.pid for row in rows] == [member.process.pid for member in pool._members]
+    assert [row.pid for row in rows] == [member.life.process.pid for member in pool._members]
     assert {row.doing for row in rows} <= {phase.words for phase in Phase}
 
-    victim = pool._members[0].process
+    victim = pool._members[0].life.process
     os.kill(victim.pid, signal.SIGKILL)
     after = []
     while not starts_anew(blueprint, after, worker=0):
@@ -107,7 +107,7 @@ def test_per_environment_seq_arrives_without_gap_or_repetition_unless_a_worker_d
         restart = lives.index(0, 1)  # the second life counts from 0 again
         assert lives == [*range(restart), *range(len(lives) - restart)]
 
-    processes = [member.process for member in pool._members]
+    processes = [member.life.process for member in pool._members]
     pool.stop(3.0)
     assert [process.is_alive() for process in processes] == [False, False]
     pool.stop(3.0)  # a second time does no harm

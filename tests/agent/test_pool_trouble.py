@@ -110,7 +110,7 @@ def make_real_pool(pools, tmp_path, monkeypatch):
 def test_a_stopped_worker_is_killed_and_replaced_and_said_to_have_been_stopped(make_pool, caplog):
     pool = make_pool(timeout_s=IMPATIENT_S)
     gather_until(pool, lambda taken: len(taken) > 2)
-    os.kill(pool._members[0].process.pid, signal.SIGSTOP)
+    os.kill(pool._members[0].life.process.pid, signal.SIGSTOP)
     gather_until(pool, second_life_of(0))
     assert "and gave no sign of life for" in caplog.text
     assert "somebody had stopped it (SIGSTOP)" in caplog.text
@@ -131,7 +131,7 @@ def test_a_worker_that_hangs_is_replaced_and_its_stack_is_shown(make_pool, caplo
 def test_a_stopped_server_is_replaced_and_workers_that_wait_for_it_are_not(make_pool, caplog):
     pool = make_pool(timeout_s=IMPATIENT_S, server=True, workers=2)
     gather_until(pool, all_of(0, 1))
-    os.kill(pool._server.process.pid, signal.SIGSTOP)
+    os.kill(pool._server.life.process.pid, signal.SIGSTOP)
     gather_until(pool, lambda _: pool._server.config.life > 0)
     gather_until(pool, all_of(0, 1))
     assert "inference server (pid" in caplog.text
@@ -147,12 +147,12 @@ def test_a_learner_that_was_asleep_for_hours_does_not_kill_its_workers(make_pool
     )
     gather_until(pool, all_of(0, 1))
     for place in pool._places():
-        os.kill(place.process.pid, signal.SIGSTOP)
+        os.kill(place.life.process.pid, signal.SIGSTOP)
     for _ in range(2):
         skipped_s[0] += 3600.0
         pool.poll(0.0)
     for place in pool._places():
-        os.kill(place.process.pid, signal.SIGCONT)
+        os.kill(place.life.process.pid, signal.SIGCONT)
     gather_until(pool, all_of(0, 1))
     assert pool.restarts == 0
 
@@ -211,7 +211,7 @@ def test_a_crash_is_reported_with_the_place_in_the_code(make_pool, caplog):
 def test_a_death_is_seen_although_a_copy_of_the_worker_holds_its_pipes_open(make_pool, caplog):
     pool = make_pool("fork")
     gather_until(pool, lambda taken: len(taken) > 2)
-    first = pool._members[0].process.pid
+    first = pool._members[0].life.process.pid
     taken = gather_until(pool, second_life_of(0))
     assert "was killed by signal 9 (SIGKILL) after 15 unrolls" in caplog.text
     assert life_and_number(taken[0][1])[0] == 0
@@ -255,7 +255,7 @@ def test_a_successor_that_cannot_be_started_is_tried_again(make_pool, monkeypatc
         launch(*arguments)
 
     monkeypatch.setattr(place.life, "launch", fail_once)
-    os.kill(place.process.pid, signal.SIGKILL)
+    os.kill(place.life.process.pid, signal.SIGKILL)
     gather_until(pool, second_life_of(0))
     assert "worker 0 could not be started: [Errno 11] Resource temporarily" in caplog.text
 
@@ -265,7 +265,7 @@ def test_a_back_off_holds_up_nobody_else(make_pool):
     pool = make_pool(workers=2, clock=lambda: time.monotonic() + skipped_s[0])
     gather_until(pool, all_of(0, 1))
     for deaths in range(1, 9):
-        os.kill(pool._members[0].process.pid, signal.SIGKILL)
+        os.kill(pool._members[0].life.process.pid, signal.SIGKILL)
         gather_until(pool, lambda _, deaths=deaths: pool.restarts == deaths)
         if deaths < 8:
             skipped_s[0] += 60.0
@@ -290,7 +290,7 @@ def test_after_a_stop_what_environments_forgot_is_gone_too(make_real_pool, tmp_p
 def test_a_stop_ends_workers_that_hang_in_c_and_what_they_own(make_real_pool, tmp_path):
     pool = make_real_pool("OwningAndHanging")
     gather_until(pool, lambda _: (tmp_path / "hangs").exists())
-    pids = {place.process.pid for place in pool._places()} | troubled.simulators(tmp_path)
+    pids = {place.life.process.pid for place in pool._places()} | troubled.simulators(tmp_path)
     pool.stop(0.5)
     assert len(pids) >= 4
     assert not [pid for pid in pids if lives(pid)]

@@ -22,6 +22,12 @@ def pattern(worker: int, seq: int, envs: int, nbytes: int) -> np.ndarray:
     return np.random.default_rng([worker, seq]).integers(0, 256, (envs, nbytes), np.uint8)
 
 
+def as_worker(program, ring, *arguments) -> None:
+    """Run one of these programs as a pool runs a worker."""
+    *arguments, connection, _ = arguments
+    program(WorkerEnd(ring, connection), *arguments)
+
+
 def write_blocks(end: WorkerEnd, worker: int, count: int) -> None:
     """Hand over `count` blocks, then leave."""
     for seq in range(count):

@@ -10,65 +10,83 @@ import termios
 import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from fcntl import ioctl
 from multiprocessing.connection import wait
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from ritornello.core.errors import TransportError
-from ritornello.transport.channel import Failed, Ready, WorkerChannel
+from ritornello.agent.pools.places import WorkerPlace
+from ritornello.transport.channel import Free, Stop, WorkerEnd
 from ritornello.transport.ring import SlotState, UnrollRing
 from ritornello.transport.weights import WeightBoard
 from tests.deadlines import HANGS_S
 from tests.transport import programs
 from tests.transport.programs import TIMEOUT_S, pattern
 
-SPAWN = multiprocessing.get_context("spawn")
 ENVS, NBYTES = 4, 3000
 ROOT = Path(__file__).parents[2]
+NO_WARDEN = SimpleNamespace(keep=lambda *_: None, release=lambda *_: None)
 
 
-def start(channel: WorkerChannel, program, *arguments):
-    end = channel.open()
-    process = SPAWN.Process(target=program, args=(end, *arguments), daemon=True)
-    process.start()
-    end.close()
-    return process
+@dataclass(frozen=True)
+class Config:
+    num_envs: int
+    nbytes: int
+    worker_id: int = 0
+    life: int = 0
+    poison: None = None
+
+    def schema(self):
+        return self
 
 
-def drain(channels: dict[int, WorkerChannel], order: np.random.Generator | None = None):
-    """Read all channels until everybody has left; blocks are copied out in a shuffled order."""
+class Place(WorkerPlace):
+    """A worker's place, in which programs of tests/transport/programs.py run."""
+
+    def __init__(self, slots=3, envs=ENVS, nbytes=NBYTES):
+        super().__init__(Config(envs, nbytes), slots, None, NO_WARDEN, time.monotonic)
+
+    def start(self, *program):
+        self.program = program
+        self.launch(None)
+        return self.life.process
+
+    def entry(self, board):
+        program, *arguments = self.program
+        return programs.as_worker, (program, self.ring, *arguments)
+
+
+def drain(places, order: np.random.Generator | None = None):
+    """Read from all until everybody has left; blocks are copied out in a shuffled order."""
     blocks, messages, held = defaultdict(dict), defaultdict(list), []
-    deadline = time.monotonic() + TIMEOUT_S
-
-    def copy_out(key: int, message: Ready) -> None:
-        seq = int(message.episodes[0].return_raw) if message.episodes else 0
-        blocks[key][seq] = channels[key].ring.take(message.slot).copy()
-        channels[key].free(message.slot)
-
-    while any(not c.ended for c in channels.values()):
+    deadline = time.monotonic() + HANGS_S
+    while living := {k: p for k, p in places.items() if p.life.connection is not None}:
         assert time.monotonic() < deadline, "the workers hang"
-        wait([c.connection for c in channels.values() if not c.ended], timeout=1.0)
-        for key, channel in channels.items():
-            for message in channel.poll():
+        wait([place.life.connection for place in living.values()], timeout=1.0)
+        for key, place in living.items():
+            for message in place.receive():
                 messages[key].append(message)
-                if isinstance(message, Ready):
-                    held.append((key, message))
+                held.append((key, message))
         if order is not None:
             order.shuffle(held)
-        while held:
-            copy_out(*held.pop())
+        for key, message in held:
+            seq = int(message.episodes[0].return_raw) if message.episodes else 0
+            blocks[key][seq] = places[key].ring.take(message.slot).copy()
+            places[key].free(message.slot)
+        held = []
     return blocks, messages
 
 
 @pytest.mark.process
 def test_a_committed_unroll_is_read_back_byte_identical_from_any_worker_under_any_interleaving():
-    channels = {k: WorkerChannel(UnrollRing(3, ENVS, NBYTES)) for k in range(2)}
-    processes = [start(c, programs.write_blocks, k, 60) for k, c in channels.items()]
-    blocks, messages = drain(channels, np.random.default_rng(0))
-    for worker in channels:
+    places = {k: Place() for k in range(2)}
+    processes = [place.start(programs.write_blocks, k, 60) for k, place in places.items()]
+    blocks, messages = drain(places, np.random.default_rng(0))
+    for worker in places:
         assert sorted(blocks[worker]) == list(range(60))
         for seq, block in blocks[worker].items():
             np.testing.assert_array_equal(block, pattern(worker, seq, ENVS, NBYTES))
@@ -81,10 +99,10 @@ def test_a_committed_unroll_is_read_back_byte_identical_from_any_worker_under_an
 
 @pytest.mark.process
 def test_a_worker_killed_while_writing_loses_only_the_block_it_was_writing():
-    channels = {k: WorkerChannel(UnrollRing(3, ENVS, NBYTES)) for k in range(2)}
-    victim = start(channels[0], programs.write_blocks_and_die_half_way, 0, 7)
-    other = start(channels[1], programs.write_blocks, 1, 60)
-    blocks, _ = drain(channels)
+    places = {k: Place() for k in range(2)}
+    victim = places[0].start(programs.write_blocks_and_die_half_way, 0, 7)
+    other = places[1].start(programs.write_blocks, 1, 60)
+    blocks, _ = drain(places)
     victim.join(TIMEOUT_S)
     other.join(TIMEOUT_S)
     assert (victim.exitcode, other.exitcode) == (-signal.SIGKILL, 0)
@@ -94,46 +112,43 @@ def test_a_worker_killed_while_writing_loses_only_the_block_it_was_writing():
             np.testing.assert_array_equal(block, pattern(worker, seq, ENVS, NBYTES))
 
     # Its slot is still WRITING; a successor gets a ring without holes.
-    ring = channels[0].ring
+    ring = places[0].ring
     assert (ring.count(SlotState.FREE), ring.count(SlotState.WRITING)) == (2, 1)
-    with pytest.raises(TransportError, match=r"call ring\.reclaim"):
-        channels[0].open()
-    assert ring.reclaim() == 1
+    assert places[0].bury() == " after 0 unrolls; 1 unfinished block lost"
     assert ring.count(SlotState.FREE) == 3
-    successor = start(channels[0], programs.write_blocks, 5, 9)
-    blocks, _ = drain({5: channels[0]})
+    successor = places[0].start(programs.write_blocks, 5, 9)
+    blocks, _ = drain({5: places[0]})
     successor.join(TIMEOUT_S)
     assert sorted(blocks[5]) == list(range(9))
 
 
 @pytest.mark.process
 def test_a_worker_leaves_when_it_is_told_to_and_when_the_learner_is_gone():
-    leave = [lambda c: c.stop(), lambda c: c.close()]
-    channels = [WorkerChannel(UnrollRing(2, 1, 64)) for _ in leave]
-    processes = [start(c, programs.write_until_stopped) for c in channels]
-    for channel, process, ask in zip(channels, processes, leave, strict=True):
+    leave = [lambda p: p.life.send(Stop()), lambda p: p.life.hang_up()]
+    places = [Place(2, 1, 64) for _ in leave]
+    processes = [place.start(programs.write_until_stopped) for place in places]
+    for place, process, ask in zip(places, processes, leave, strict=True):
         for _ in range(5):  # let it work a little first
-            assert wait([channel.connection], TIMEOUT_S)
-            for message in channel.poll():
-                channel.ring.take(message.slot)
-                channel.free(message.slot)
-        ask(channel)
+            assert wait([place.life.connection], TIMEOUT_S)
+            for message in place.receive():
+                place.ring.take(message.slot)
+                place.free(message.slot)
+        ask(place)
         process.join(TIMEOUT_S)
         assert process.exitcode == 7
 
 
 @pytest.mark.process
 def test_readers_in_other_processes_never_see_torn_weights():
-    board, channel = WeightBoard(200_000), WorkerChannel(UnrollRing(2, 1, 8))
-    last = 400
-    process = start(channel, programs.follow_weights, board, last)
-    assert wait([channel.connection], TIMEOUT_S)
+    board, place, last = WeightBoard(200_000), Place(2, 1, 8), 400
+    process = place.start(programs.follow_weights, board, last)
+    assert wait([place.life.connection], TIMEOUT_S)
     for version in range(last + 1):
         with board.write(version) as half:
             half[...] = version % 256
-    _, messages = drain({0: channel})
+    _, messages = drain({0: place})
     process.join(TIMEOUT_S)
-    assert not [m.traceback for m in messages[0] if isinstance(m, Failed)]
+    assert place.life.failure == ""
     assert messages[0][-1].stats.steps == last
 
 
@@ -146,29 +161,28 @@ def test_after_stop_no_child_process_and_no_shared_memory_segment_is_left(tmp_pa
     program = f"""
 import multiprocessing, os, signal, sys
 sys.path.insert(0, {str(ROOT)!r})
-from tests.transport import programs
-from tests.transport.test_channel import start, drain
-from ritornello.transport.channel import WorkerChannel
-from ritornello.transport.ring import SlotState, UnrollRing
-from ritornello.transport.weights import WeightBoard
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # workers need nothing of this
+    from tests.transport import programs
+    from tests.transport.test_channel import Place, drain
+    from ritornello.transport.weights import WeightBoard
+
     board = WeightBoard(1000)
-    channels = {{k: WorkerChannel(UnrollRing(2, 2, 1000)) for k in range(2)}}
-    start(channels[0], programs.write_blocks_and_die_half_way, 0, 3)
-    start(channels[1], programs.write_blocks, 1, 3)
-    blocks, _ = drain(channels)
+    places = {{k: Place(2, 2, 1000) for k in range(2)}}
+    places[0].start(programs.write_blocks_and_die_half_way, 0, 3)
+    places[1].start(programs.write_blocks, 1, 3)
+    blocks, _ = drain(places)
     assert len(blocks[0]) == len(blocks[1]) == 3
     for process in multiprocessing.active_children():
         process.join(20)
-    for channel in channels.values():
-        channel.close()
-        channel.ring.close()
+    for place in places.values():
+        place.life.close()
+        place.ring.close()
     board.close()
-    del channels, channel, board
+    del places, place, board
     if sys.argv[1] == "orphan":
-        channel = WorkerChannel(UnrollRing(2, 2, 1000))
-        print(start(channel, programs.write_until_stopped).pid, flush=True)
+        place = Place(2, 2, 1000)
+        print(place.start(programs.write_until_stopped).pid, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     if os.path.isdir("/proc/self/fd"):
         with open("/proc/self/maps") as file:
@@ -214,15 +228,15 @@ def assert_gone(pid: int) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux how much waits in the pipe")
 def test_a_worker_stopped_in_the_middle_of_many_games_does_not_hold_its_reader():
-    channel = WorkerChannel(UnrollRing(2, ENVS, NBYTES))
-    process = start(channel, programs.announce_many_games, 9_000)
+    place = Place(2)
+    process = place.start(programs.announce_many_games, 9_000)
     try:
-        wait_until_the_pipe_is_full(channel)
+        wait_until_the_pipe_is_full(place)
         os.kill(process.pid, signal.SIGSTOP)
         reader = ThreadPoolExecutor(1)
-        assert reader.submit(channel.poll).result(HANGS_S) == []  # the block is not yet announced
+        assert reader.submit(place.receive).result(HANGS_S) == []  # the block is not yet announced
         os.kill(process.pid, signal.SIGCONT)
-        _, messages = drain({0: channel})
+        _, messages = drain({0: place})
     finally:
         process.kill()
         process.join(HANGS_S)
@@ -230,11 +244,11 @@ def test_a_worker_stopped_in_the_middle_of_many_games_does_not_hold_its_reader()
     assert len(messages[0]) == 1
 
 
-def wait_until_the_pipe_is_full(channel: WorkerChannel) -> None:
+def wait_until_the_pipe_is_full(place: Place) -> None:
     """Return when bytes wait in the pipe and no more come."""
     deadline, before = time.monotonic() + HANGS_S, -1
     while time.monotonic() < deadline:
-        waiting = struct.unpack("i", ioctl(channel.connection, termios.FIONREAD, bytes(4)))[0]
+        waiting = struct.unpack("i", ioctl(place.life.connection, termios.FIONREAD, bytes(4)))[0]
         if waiting == before > 0:
             return
         before = waiting
@@ -242,24 +256,17 @@ def wait_until_the_pipe_is_full(channel: WorkerChannel) -> None:
     pytest.fail("the pipe did not fill")
 
 
-# The same two ends within one process: no spawn needed for the protocol itself.
-
-
-def make_pair(slots: int = 2):
-    channel = WorkerChannel(UnrollRing(slots, 1, 8))
-    return channel, channel.open()
-
-
 def test_a_full_ring_makes_the_worker_wait_until_a_slot_is_freed():
-    channel, end = make_pair(slots=2)
-    for _ in range(2):
-        end.send_ready(end.wait_for_slot(0))
-    assert end.wait_for_slot(0.01) is None
-    assert end.waited_s >= 0.01
-    slot = channel.poll()[0].slot
-    channel.ring.take(slot)
-    assert end.wait_for_slot(0.0) is None  # being read: not yet
-    channel.free(slot)
-    assert end.wait_for_slot(TIMEOUT_S) == slot
-    end.close()
-    channel.close()
+    ring, (ours, theirs) = UnrollRing(2, 1, 8), multiprocessing.Pipe()
+    with ours, theirs:
+        end = WorkerEnd(ring, theirs)
+        for _ in range(2):
+            end.send_ready(end.wait_for_slot(0))
+        assert end.wait_for_slot(0.01) is None
+        assert end.waited_s >= 0.01
+        slot = ours.recv().slot
+        ring.take(slot)
+        assert end.wait_for_slot(0.0) is None  # being read: not yet
+        ring.release(slot)
+        ours.send(Free(slot))
+        assert end.wait_for_slot(TIMEOUT_S) == slot

@@ -113,7 +113,7 @@ def test_the_workers_of_all_machines_look_like_one_pool_that_gets_new_weights(ma
     publish(weights, 11)
     stream.until(lambda: stream.versions[11] == {0, 1, 2, 3})
     assert stream.versions.keys() == {3, 11}
-    process = pool._place.process
+    process = pool._place.life.process
     pool.stop(3.0)
     assert not process.is_alive()
     pool.stop(3.0)
@@ -128,7 +128,7 @@ def test_a_gateway_that_dies_is_replaced_and_its_workers_play_other_games(
     pool = make_pool(config())
     stream = Stream(pool)
     stream.progress()
-    os.kill(pool._place.process.pid, number)
+    os.kill(pool._place.life.process.pid, number)
     stream.progress(life=1)
     assert pool.restarts == 1
     assert "gateway (pid" in caplog.text
