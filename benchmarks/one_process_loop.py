@@ -18,7 +18,7 @@ import torch
 from benchmarks.bench_end_to_end import flag_values
 from ritornello.agent.acting.acting_model import ActingModel
 from ritornello.agent.acting.actor import Actor, LocalActor
-from ritornello.agent.acting.lane import EnvGroup
+from ritornello.agent.acting.lane import Lane
 from ritornello.agent.acting.rollout import Rollout
 from ritornello.agent.assembly import Blueprint, env_config
 from ritornello.agent.learning.feed import Feed
@@ -62,7 +62,7 @@ def updates(flags: dict[str, Any], games: int = GAMES) -> Iterator[int]:
     steps = 0
     # The batch reads `records` where they were written: nothing acts while it learns.
     draws = [Draw(Item(i, r, "none", 0, 0), 0, r, is_online=True) for i, r in enumerate(records)]
-    group = EnvGroup(env, actor, task_id=np.zeros(games, np.int64))
+    group = Lane(env, actor, task_id=np.zeros(games, np.int64))
     rollout = Rollout([group], schema, worker_id=0)
     while True:
         with board.write(learner.version) as block:

@@ -116,15 +116,7 @@ class Agent:
             self._task = self._loaded.task_of(game)
         self._past: _Past | None = None  # from the first decision on
 
-    def act(
-        self,
-        observation: Any,
-        *,
-        reward: Any = None,
-        first: Any = None,
-        last_action: Any = None,
-        action_mask: Any = None,
-    ) -> Any:
+    def act(self, observation: Any, **more: Any) -> Any:
         """Return the action for an observation, an int; or [E] int64 for E of them.
 
         Where an action is more than one choice it is a row of numbers, as the environment of
@@ -132,13 +124,7 @@ class Agent:
 
         Args: those of `decide`.
         """
-        return self.decide(
-            observation,
-            reward=reward,
-            first=first,
-            last_action=last_action,
-            action_mask=action_mask,
-        ).action
+        return self.decide(observation, **more).action
 
     def decide(
         self,
@@ -170,23 +156,23 @@ class Agent:
         """
         frames, is_single = self._frames(observation)
         count, actions = len(frames), self.spec.actions
-        begins = self._past is None
         past = self._past or self._nothing_yet(count)
         if len(past.stacks) != count:
             raise ConfigError(
                 f"got {count} observations after {len(past.stacks)} of them: expected the same "
                 "number of environments until reset() is called."
             )
-        starts = np.ones(count, bool) if begins else _column("first", first, count, np.bool_, False)
+        starts = _for_each("first", self._past is None if first is None else first, count)
+        starts = starts.astype(np.bool_) | (self._past is None)
         if self._needs_reward and reward is None and not starts.all():
             raise ConfigError(
                 "this agent looks at the last reward (--use_last_reward), and none was given: "
                 "call act(observation, reward=...)."
             )
+        rewards = _for_each("reward", 0.0 if reward is None else reward, count)
         mask = self._mask(action_mask, count)
         if last_action is not None:
             past = past._replace(last_action=_actions(last_action, count, actions))
-        rewards = _rewards(reward, count)
         stacks = past.stacks.copy()  # what is remembered changes when nothing can fail any more
         stacks[starts] = 0
         stacks[:, :-1] = stacks[:, 1:]
@@ -195,7 +181,7 @@ class Agent:
             stacks,
             starts,
             past.last_action,
-            rewards,
+            rewards.astype(np.float32),
             np.full(count, self._task, np.int64),
             mask,
         )
@@ -261,14 +247,9 @@ class Agent:
                 f"action_mask is {shown(given)}, expected {expected}, as info['action_mask'] of "
                 "environments of agent.make_env() is."
             )
-        start = 0
-        for part in actions.parts:
-            own = array[..., start : start + part.param_count]
-            if not own.any(-1).all():
-                raise ShapeError(
-                    "action_mask allows nothing, expected at least one of each choice."
-                )
-            start += part.param_count
+        ends = np.cumsum([part.param_count for part in actions.parts])[:-1]
+        if not all(own.any(-1).all() for own in np.split(array, ends, -1)):
+            raise ShapeError("action_mask allows nothing, expected at least one of each choice.")
         return np.array(np.broadcast_to(array, shapes[1]))
 
     def _refused(self, array: np.ndarray) -> ShapeError:
@@ -305,42 +286,34 @@ def load_agent(
 
 def _actions(value: Any, count: int, actions: ActionSpec) -> np.ndarray:
     """Return `last_action` as `[count, *action_shape]`, of one for all or of one for each."""
-    array = np.asarray(value)
-    shapes = [actions.shape, (count, *actions.shape)]
-    if actions.is_single_choice:
-        shapes.append((1,))
-    is_right = array.shape in shapes and _is_finite(array)
+    array = _for_each("last_action", value, count, actions.shape, actions.describe())
     # Checked before the cast, which would make a whole number of 1.7.
-    if not is_right or not all(
+    if not all(
         ((chosen == np.floor(chosen)) & (chosen >= 0) & (chosen < option_count)).all()
         for chosen, option_count in actions.choices_in(array)
     ):
-        of_shape = f"an array of shape {actions.shape}" if actions.shape else "one number"
         raise ShapeError(
             f"last_action is {shown(value)}, expected {actions.describe()}, where a choice is a "
-            f"whole number from 0 and a real number is finite: {of_shape}, or {count} of them."
+            "whole number from 0."
         )
-    return np.array(np.broadcast_to(array, (count, *actions.shape)), actions.dtype)
+    return array.astype(actions.dtype)
 
 
-def _rewards(value: Any, count: int) -> np.ndarray:
-    """Return `[count]` float32 of a number, an array or None."""
-    if value is not None and not _is_finite(np.asarray(value)):
-        raise ShapeError(f"reward is {shown(value)}, expected a finite number, or {count} of them.")
-    return _column("reward", value, count, np.float32, 0.0)
+def _for_each(
+    name: str, value: Any, count: int, shape: tuple[int, ...] = (), what: str = "a finite number"
+) -> np.ndarray:
+    """Return `[count, *shape]` of what is given once for all, or for each.
 
-
-def _is_finite(array: np.ndarray) -> bool:
-    """Whether all are numbers that are finite in float32, as which the model sees them."""
-    if array.dtype.kind not in "biuf":
-        return False
+    Raises:
+      ShapeError: if it has another shape, or is not finite in float32, as which the model sees it.
+    """
+    array = np.asarray(value)
+    shapes = [shape, (count, *shape)] if shape else [(), (1,), (count,)]
+    is_right = array.shape in shapes and array.dtype.kind in "biuf"
     with np.errstate(over="ignore"):  # it becomes an infinity, which is found
-        return bool(np.isfinite(array.astype(np.float32)).all())
-
-
-def _column(name: str, value: Any, count: int, dtype: Any, default: Any) -> np.ndarray:
-    """Return `[count]` of a number, an array or None."""
-    array = np.asarray(default if value is None else value)
-    if array.shape not in ((), (1,), (count,)) or array.dtype.kind not in "biuf":
-        raise ShapeError(f"{name} is {shown(value)}, expected a number, or {count} of them.")
-    return np.array(np.broadcast_to(array, count), dtype)
+        if not is_right or not np.isfinite(array.astype(np.float32)).all():
+            raise ShapeError(
+                f"{name} is {shown(value)}, expected {what}: an array of shape {shape}, or "
+                f"{count} of them."
+            )
+    return np.array(np.broadcast_to(array, (count, *shape)))

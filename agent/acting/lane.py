@@ -6,7 +6,7 @@ agent/acting/rollout.py steps the lanes of a worker in turn.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -16,22 +16,22 @@ from ritornello.core.saved_state import array, item, within
 from ritornello.wrappers.vector import EnvVector, check_actions
 
 
-@dataclass(frozen=True)
-class EnvGroup:
-    """n environments that step together, and the actor that chooses their actions."""
+@dataclass
+class Lane:
+    """n environments that step together, the actor in them, and where they are now."""
 
     env: EnvVector
     actor: ActionSource
     task_id: np.ndarray  # [n] int64, number of the game that each plays
+    rows: slice = field(init=False)  # of a block
+    now: Observation = field(init=False)  # with the last action and reward
 
-
-@dataclass
-class Lane:
-    """A group, its rows of a block, and its present observation."""
-
-    group: EnvGroup
-    rows: slice
-    now: Observation  # the present observation, with the last action and reward
+    def start(self, first_row: int) -> None:
+        """Reset the environments, whose rows of a block begin here, and ask for actions."""
+        self.rows = slice(first_row, first_row + self.env.num_envs)
+        stacks, mask = self.env.reset(), self.env.action_mask
+        self.now = Observation.at_start(stacks, self.task_id, self.env.spec.actions, mask)
+        self.actor.ask(self.now)
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the state on which the next step depends.
@@ -39,8 +39,8 @@ class Lane:
         Needs a restorable environment and a `LocalActor`.
         """
         return {
-            "env": self.group.env.state_dict(),
-            "actor": cast("LocalActor", self.group.actor).state_dict(),
+            "env": self.env.state_dict(),
+            "actor": cast("LocalActor", self.actor).state_dict(),
             "first": self.now.first.astype(np.uint8),
             "last_action": self.now.last_action.copy(),
             "last_reward": self.now.last_reward.copy(),
@@ -52,7 +52,7 @@ class Lane:
         Raises:
           StateError: if it is of other environments.
         """
-        env = self.group.env
+        env = self.env
         with within("env"):
             stacks = env.load_state_dict(item(state, "env", dict))
         last = self.now.last_action
@@ -65,9 +65,9 @@ class Lane:
             first=array(state, "first", np.uint8, count).astype(np.bool_),
             last_action=last_action,
             last_reward=array(state, "last_reward", np.float32, count),
-            task_id=self.group.task_id,
+            task_id=self.task_id,
             action_mask=env.action_mask,
         )
         with within("actor"):
-            cast("LocalActor", self.group.actor).load_state_dict(item(state, "actor", dict))
-        self.group.actor.ask(self.now)
+            cast("LocalActor", self.actor).load_state_dict(item(state, "actor", dict))
+        self.actor.ask(self.now)

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ritornello.agent.acting.actor import Observation
-from ritornello.agent.acting.lane import EnvGroup, Lane
+from ritornello.agent.acting.lane import Lane
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.saved_state import whole
 from ritornello.core.unroll import Record, Unroll, UnrollSchema
@@ -35,7 +34,7 @@ class Rollout:
 
     def __init__(
         self,
-        groups: Sequence[EnvGroup],
+        lanes: Sequence[Lane],
         schema: UnrollSchema,
         worker_id: int,
         beat: Callable[[Phase], None] = no_beat,
@@ -43,7 +42,7 @@ class Rollout:
         """Start all environments; the first `collect` begins at their first observations.
 
         Args:
-          groups: the groups of environments, in the order of their rows; E is the sum of their
+          lanes: the groups of environments, in the order of their rows; E is the sum of their
             sizes.
           schema: layout of the unrolls.
           worker_id: number of the worker, which is written into each unroll.
@@ -53,17 +52,12 @@ class Rollout:
         self._schema = schema
         self._worker_id = worker_id
         self._seq = 0
-        self._lanes: list[Lane] = []
-        start = 0
-        for group in groups:
+        self._lanes = list(lanes)
+        first_row = 0
+        for lane in self._lanes:
             beat(Phase.BUILDING)
-            rows = slice(start, start + group.env.num_envs)
-            now = Observation.at_start(
-                group.env.reset(), group.task_id, schema.env_spec.actions, group.env.action_mask
-            )
-            group.actor.ask(now)
-            self._lanes.append(Lane(group, rows, now))
-            start = rows.stop
+            lane.start(first_row)
+            first_row = lane.rows.stop
         self.env_s = 0.0  # seconds spent in the environments since start
         self.act_s = 0.0  # seconds spent choosing actions, or waiting for them, since start
 
@@ -107,7 +101,7 @@ class Rollout:
     def _step(self, lane: Lane, unroll: Unroll, t: int) -> list[EpisodeEnd]:
         """Act once in each environment of a lane and write row t."""
         clock = time.perf_counter
-        env, actor = lane.group.env, lane.group.actor
+        env, actor = lane.env, lane.actor
         started = clock()
         self._beat(Phase.ACTING)
         decision = actor.answer()

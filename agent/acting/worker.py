@@ -21,7 +21,7 @@ from ritornello.agent.acting.acting_model import ActingModel, FlatWeights
 from ritornello.agent.acting.actor import ActionSource, Actor, LocalActor
 from ritornello.agent.acting.config import WorkerConfig
 from ritornello.agent.acting.inference_server import RemoteActor
-from ritornello.agent.acting.lane import EnvGroup
+from ritornello.agent.acting.lane import Lane
 from ritornello.agent.acting.rollout import Rollout
 from ritornello.agent.machine import give_way, stay_on_core
 from ritornello.agent.models.factory import make_model
@@ -75,7 +75,7 @@ class WorkerBody:
         self._envs = [group.env for group in groups]
         self.rollout = Rollout(groups, self._schema, config.worker_id, beat)
 
-    def _with_own_model(self, config: WorkerConfig, board: WeightBoard) -> EnvGroup:
+    def _with_own_model(self, config: WorkerConfig, board: WeightBoard) -> Lane:
         """Return all environments as one group."""
         model = make_model(config.model_config, config.env_spec, popart=config.popart).eval()
         self._acting = ActingModel(model, FlatWeights(model, config.acting_format), board)
@@ -87,7 +87,7 @@ class WorkerBody:
         everything = range(config.num_envs)
         return self._make_group(config, everything, LocalActor(actor, self._acting))
 
-    def _with_server(self, config: WorkerConfig, mailbox: Mailbox) -> list[EnvGroup]:
+    def _with_server(self, config: WorkerConfig, mailbox: Mailbox) -> list[Lane]:
         """Return one group of environments for each of the mailbox; their games are the same."""
         groups, start = [], 0
         for group, count in enumerate(mailbox.group_sizes):
@@ -97,7 +97,7 @@ class WorkerBody:
             start += count
         return groups
 
-    def _make_group(self, config: WorkerConfig, indices: range, actor: ActionSource) -> EnvGroup:
+    def _make_group(self, config: WorkerConfig, indices: range, actor: ActionSource) -> Lane:
         """Return these environments of the worker, and who acts in them."""
         self._beat(Phase.BUILDING)
         seeds = [child_seed(config.seed, *self._path, "env", index) for index in indices]
@@ -105,7 +105,7 @@ class WorkerBody:
         env = make_env_vector(
             config.env_config, len(indices), seeds, tasks=tasks, restorable=config.restorable
         )
-        return EnvGroup(env, actor, np.array(tasks, np.int64))
+        return Lane(env, actor, np.array(tasks, np.int64))
 
     def close(self) -> None:
         """Close all environments, also after one that fails to; raises the last failure."""

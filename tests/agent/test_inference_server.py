@@ -13,7 +13,7 @@ from ritornello.agent.acting import inference_server
 from ritornello.agent.acting.actor import Action, Observation
 from ritornello.agent.acting.config import group_sizes
 from ritornello.agent.acting.inference_server import InferenceServer, RemoteActor
-from ritornello.agent.acting.lane import EnvGroup
+from ritornello.agent.acting.lane import Lane
 from ritornello.agent.acting.rollout import Rollout
 from ritornello.agent.acting.worker import WorkerBody
 from ritornello.agent.models.factory import make_model
@@ -247,7 +247,7 @@ def test_records_are_those_of_the_local_path_given_the_same_actions(game):
     local = WorkerBody(config, served.board)  # its environments, with all seeds as always
     source = Replayed([schema.unroll(block) for block in records])
     task_id = np.array(config.tasks)
-    rollout = Rollout([EnvGroup(local._envs[0], source, task_id)], schema, config.worker_id)
+    rollout = Rollout([Lane(local._envs[0], source, task_id)], schema, config.worker_id)
     played = []
     for block in records:
         twin = np.zeros_like(block)

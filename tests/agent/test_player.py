@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from ritornello.agent.acting.actor import Actor, LocalActor
-from ritornello.agent.acting.lane import EnvGroup
+from ritornello.agent.acting.lane import Lane
 from ritornello.agent.acting.rollout import Rollout
 from ritornello.agent.testing.player import Player, env_seeds, game_config
 from ritornello.core.rng import child_seed
@@ -22,7 +22,7 @@ def test_a_player_plays_as_a_rollout_does():
 
     acting = types.SimpleNamespace(version=0)
     actor = Actor(model, child_seed(7, "test actor", 0), with_features=False)
-    group = EnvGroup(env(), LocalActor(actor, acting), np.zeros(3, np.int64))
+    group = Lane(env(), LocalActor(actor, acting), np.zeros(3, np.int64))
     rollout = Rollout([group], blueprint.schema, worker_id=0)
     player = Player(model, env(), [0, 0, 0], seed=7)
     for _ in range(8):

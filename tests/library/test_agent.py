@@ -111,7 +111,7 @@ def test_what_cannot_be_acted_on_is_told(recurrent):
 @pytest.mark.parametrize("value", [99, -1, 1.7, np.nan, np.inf, "x", [0, 99]])
 def test_a_last_action_is_one_that_there_is(recurrent, value):
     agent = load_agent(recurrent, env=COUNTING)
-    with pytest.raises(ShapeError, match=r"last_action is .*, expected 1 of \d actions, where"):
+    with pytest.raises(ShapeError, match=r"last_action is .*, expected 1 of \d actions"):
         agent.act(np.zeros((2, 4)), last_action=value)
     for good in (1, 1.0, [0, 1], np.array([1, 0], np.float32)):
         agent.act(np.zeros((2, 4)), reward=0, last_action=good)
@@ -129,7 +129,7 @@ def test_each_part_of_an_action_is_one_that_there_is(part, good, wrong):
     for value in good:
         assert _actions([4, value], 2, actions).tolist() == [[4, value]] * 2
     for value in wrong:
-        with pytest.raises(ShapeError, match=r"expected .* finite: an array of shape \(2,\), or 2"):
+        with pytest.raises(ShapeError, match="last_action is .*, expected"):
             _actions([[4, value], [4, good[0]]], 2, actions)
 
 
