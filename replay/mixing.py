@@ -19,7 +19,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ritornello.core.errors import ConfigError
-from ritornello.core.rng import generator_state, restore_generator
 from ritornello.core.saved_state import expect, item, items, within
 from ritornello.core.unroll import UnrollSchema
 from ritornello.replay.buffer import Buffer
@@ -246,7 +245,7 @@ class Mixer:
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of what is not items: the state of chance, carried shares, whose turn."""
         return {
-            "rng": generator_state(self._rng),
+            "rng": self._rng.bit_generator.state,
             **self.quotas.state_dict(),
             "wanted": list(self.wanted),
             "drop_newest_next": self._drop_newest_next,
@@ -259,7 +258,7 @@ class Mixer:
           StateError: if it is none.
         """
         with within("rng"):
-            restore_generator(self._rng, item(state, "rng", dict))
+            self._rng.bit_generator.state = item(state, "rng", dict)
         self._drop_newest_next = item(state, "drop_newest_next", bool)
         # With another batch size or other ratios there is nothing sensible to carry over.
         if self.quotas.load_state_dict(state):

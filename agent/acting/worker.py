@@ -60,23 +60,22 @@ class WorkerBody:
           mailbox: where to ask for actions; None: this worker acts itself.
           beat: is told what happens, at each change.
         """
-        self._beat = beat
+        self._config, self._beat = config, beat
         self._path: tuple[str | int, ...] = ("worker", config.worker_id, "life", config.life)
         if config.launch:
             self._path += ("launch", *config.launch)
         self._acting: ActingModel | None = None
         if mailbox is None:
-            groups = [self._with_own_model(config, board)]
+            self._lanes = [self._with_own_model(board)]
         else:
-            groups = self._with_server(config, mailbox)
+            self._lanes = self._with_server(mailbox)
         self._schema = config.schema()
-        self._check_unrolls = config.check_unrolls
         self._clocks = (time.monotonic(), 0.0, 0.0, 0.0)  # now, env, act, waited; seconds
-        self._envs = [group.env for group in groups]
-        self.rollout = Rollout(groups, self._schema, config.worker_id, beat)
+        self.rollout = Rollout(self._lanes, self._schema, config.worker_id, beat)
 
-    def _with_own_model(self, config: WorkerConfig, board: WeightBoard) -> Lane:
+    def _with_own_model(self, board: WeightBoard) -> Lane:
         """Return all environments as one group."""
+        config = self._config
         model = make_model(config.model_config, config.env_spec, popart=config.popart).eval()
         self._acting = ActingModel(model, FlatWeights(model, config.acting_format), board)
         actor = Actor(
@@ -84,22 +83,21 @@ class WorkerBody:
             child_seed(config.seed, *self._path, "actor"),
             with_features=config.feature_count > 0,
         )
-        everything = range(config.num_envs)
-        return self._make_group(config, everything, LocalActor(actor, self._acting))
+        return self._lane(range(config.num_envs), LocalActor(actor, self._acting))
 
-    def _with_server(self, config: WorkerConfig, mailbox: Mailbox) -> list[Lane]:
+    def _with_server(self, mailbox: Mailbox) -> list[Lane]:
         """Return one group of environments for each of the mailbox; their games are the same."""
-        groups, start = [], 0
+        lanes, start = [], 0
         for group, count in enumerate(mailbox.group_sizes):
-            indices = range(start, start + count)
             actor = RemoteActor(mailbox, group, self._beat)
-            groups.append(self._make_group(config, indices, actor))
+            lanes.append(self._lane(range(start, start + count), actor))
             start += count
-        return groups
+        return lanes
 
-    def _make_group(self, config: WorkerConfig, indices: range, actor: ActionSource) -> Lane:
+    def _lane(self, indices: range, actor: ActionSource) -> Lane:
         """Return these environments of the worker, and who acts in them."""
         self._beat(Phase.BUILDING)
+        config = self._config
         seeds = [child_seed(config.seed, *self._path, "env", index) for index in indices]
         tasks = [config.tasks[index] for index in indices]
         env = make_env_vector(
@@ -110,8 +108,8 @@ class WorkerBody:
     def close(self) -> None:
         """Close all environments, also after one that fails to; raises the last failure."""
         with contextlib.ExitStack() as stack:
-            for env in self._envs:
-                stack.callback(env.close)
+            for lane in self._lanes:
+                stack.callback(lane.env.close)
 
     def collect(
         self, block: Record, waited_s: float = 0.0
@@ -125,10 +123,10 @@ class WorkerBody:
         self._beat(Phase.ACTING)
         if self._acting is not None:
             self._acting.refresh()
-        if self._check_unrolls:
+        if self._config.check_unrolls:
             self._schema.poison(block)
         episodes = self.rollout.collect(block)
-        if self._check_unrolls:
+        if self._config.check_unrolls:
             for record in block:
                 self._schema.check(self._schema.unroll(record))
         first = self._schema.view(block, "first")

@@ -87,7 +87,7 @@ def gateway_main(
             worker_timeout_s=config.worker_timeout_s,
             life=config.life,
         )
-        Gateway(config.schema(), end, dispatcher, lifeline.pulse.beat).run()
+        Gateway(end, dispatcher, lifeline.pulse.beat).run()
     except Closed:
         pass  # told to stop, or the learner's process is gone
     except BaseException as error:
@@ -124,7 +124,6 @@ class Gateway:
 
     def __init__(
         self,
-        schema: UnrollSchema,
         end: WorkerEnd,
         dispatcher: Dispatcher,
         beat: Callable[[Phase], None],
@@ -132,12 +131,10 @@ class Gateway:
         """Start nothing.
 
         Args:
-          schema: layout of the unrolls.
           end: side of the ring and pipe on which a worker is.
           dispatcher: has the workers.
           beat: is told that this process lives.
         """
-        self._schema = schema
         self._end = end
         self._dispatcher = dispatcher
         self._beat = beat
@@ -167,7 +164,7 @@ class Gateway:
             if self._slot is None:
                 break
             _, block = self._dispatcher.blocks[0]
-            block.unpack(self._schema, self._end.ring.block(self._slot))
+            block.unpack(self._end.ring.block(self._slot))
             self._end.send_ready(self._slot, block.episodes, block.stats)
             self._slot = None
             self._dispatcher.hand_on()

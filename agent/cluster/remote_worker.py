@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 from ritornello.agent.acting.config import WorkerConfig
 from ritornello.agent.acting.worker import WorkerBody, prepare_process
 from ritornello.core.episode import EpisodeEnd
-from ritornello.core.errors import TransportError
 from ritornello.core.project import PACKAGE
-from ritornello.core.unroll import Record, UnrollSchema
+from ritornello.core.unroll import Record
 from ritornello.replay.codec import decode, encode
 from ritornello.transport.channel import WorkerStats
 from ritornello.transport.weights import WeightBoard
@@ -52,24 +51,10 @@ class PackedBlock:
         """Bytes of its payloads."""
         return sum(map(len, self.payloads))
 
-    def unpack(self, schema: UnrollSchema, into: Record) -> None:
-        """Decompress into `[E, schema.nbytes]` uint8, all of which is overwritten.
-
-        Raises:
-          TransportError: it has other records than `schema` says.
-        """
-        if len(self.payloads) != len(into):
-            raise TransportError(
-                f"worker {self.worker_id} sent {len(self.payloads)} records, expected {len(into)}."
-            )
+    def unpack(self, into: Record) -> None:
+        """Decompress into `[E, nbytes]` uint8, all of which is overwritten."""
         for record, payload in zip(into, self.payloads, strict=True):
-            unpacked = decode(np.frombuffer(payload, np.uint8), "lz4")
-            if len(unpacked) != schema.nbytes:
-                raise TransportError(
-                    f"worker {self.worker_id} sent a record of {len(unpacked)} bytes, expected "
-                    f"{schema.nbytes}."
-                )
-            record[...] = unpacked
+            record[...] = decode(np.frombuffer(payload, np.uint8), "lz4")
 
 
 def pack(

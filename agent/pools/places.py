@@ -92,8 +92,7 @@ class WorkerPlace(Place):
           clock: monotonic clock, in seconds.
         """
         super().__init__(f"worker {config.worker_id}", config, warden, clock)
-        schema = config.schema()
-        self.ring = UnrollRing(slots, config.num_envs, schema.nbytes, poison=schema.poison)
+        self.ring = UnrollRing(slots, config.num_envs, config.schema().nbytes)
         self.mailbox = mailbox
         self.unrolls = 0  # received in this life
         self.reports: list[tuple[int, str] | dict[str, float]] = []  # for their reader to take away

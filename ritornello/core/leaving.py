@@ -15,18 +15,14 @@ from ritornello.core.stop_signals import LISTENER, ignore_from_now_on
 KILL_WAIT_S = 10.0  # a process that was killed is gone at once, unless a device holds it
 
 
-def wait_for_killed(child: subprocess.Popen[bytes], limit_s: float | None = None) -> int:
+def wait_for_killed(child: subprocess.Popen[bytes]) -> int:
     """Return the exit status of a child that was killed or has ended, without waiting for ever.
 
     A device or a file system may hold it in the kernel: it ends when it is let go, and keeps until
     then what it has locked, so that nobody takes its place.
-
-    Args:
-      child: the child, which its group's SIGKILL has reached.
-      limit_s: how long to wait; None: KILL_WAIT_S.
     """
     try:
-        return child.wait(KILL_WAIT_S if limit_s is None else limit_s)
+        return child.wait(KILL_WAIT_S)
     except subprocess.TimeoutExpired:
         child.returncode = -signal.SIGKILL  # or Python would complain that it still runs
         return child.returncode

@@ -56,17 +56,15 @@ def environment_for_child() -> dict[str, str]:
     return {**os.environ, STARTER: str(os.getpid())}
 
 
-def end_with_starter(number: int = signal.SIGTERM) -> None:
-    """Get a signal when whoever started this program is gone, if it wishes so. Call it early.
+def end_with_starter() -> None:
+    """Get SIGTERM when whoever started this program is gone, if it wishes so. Call it early.
 
-    The wish is taken out of the environment variables, so that no child mistakes it for its own.
-
-    Args:
-      number: the signal; SIGTERM lets a run save before it ends.
+    A run saves at that signal. The wish is taken out of the environment variables, so that no
+    child mistakes it for its own.
     """
     starter = os.environ.pop(STARTER, "")
     if starter.isdecimal():
-        die_with_parent(int(starter), number)
+        die_with_parent(int(starter))
 
 
 def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:

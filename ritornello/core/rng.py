@@ -26,14 +26,3 @@ def child_seed(root_seed: int, *path: str | int) -> int:
 def child_generator(root_seed: int, *path: str | int) -> np.random.Generator:
     """Return a NumPy generator for the stream named by `path`."""
     return np.random.default_rng(child_seed(root_seed, *path))
-
-
-def generator_state(generator: np.random.Generator) -> dict[str, object]:
-    """Return the generator's state as plain ints and strings (safe to store in a checkpoint)."""
-    state: dict[str, object] = dict(generator.bit_generator.state)
-    return state
-
-
-def restore_generator(generator: np.random.Generator, state: dict[str, object]) -> None:
-    """Put a generator back into a state taken by `generator_state`."""
-    generator.bit_generator.state = state

@@ -11,7 +11,6 @@ Next to read: replay/buffer.py, which keeps the unrolls.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
 
 import numpy as np
@@ -45,29 +44,18 @@ class UnrollRing(InSharedMemory):
 
     _VIEWS = ("_states", "_blocks")
 
-    def __init__(
-        self,
-        slots: int,
-        envs: int,
-        record_nbytes: int,
-        poison: Callable[[Block], None] | None = None,
-    ) -> None:
+    def __init__(self, slots: int, envs: int, record_nbytes: int) -> None:
         """Allocate the ring.
 
         Args:
           slots: S; with 1 the worker waits until its last block is released.
           envs: E, number of records per slot.
           record_nbytes: size of one record (`UnrollSchema.nbytes`).
-          poison: fills a fresh block `[E, record_nbytes]` so that unwritten rows are seen at once
-            (`UnrollSchema.poison`).
         """
         self.slots = slots
         self.envs = envs
         self.record_nbytes = record_nbytes
         super().__init__(self.nbytes_needed(slots, envs, record_nbytes), "ring")
-        if poison is not None:
-            for slot in range(slots):
-                poison(self._blocks[slot])
 
     @staticmethod
     def nbytes_needed(slots: int, envs: int, record_nbytes: int) -> int:

@@ -37,7 +37,6 @@ class LightSchema:
     """What a pool asks of an UnrollSchema."""
 
     nbytes: int = NBYTES
-    poison: None = None
 
 
 @dataclass(frozen=True)

@@ -247,7 +247,7 @@ def test_records_are_those_of_the_local_path_given_the_same_actions(game):
     local = WorkerBody(config, served.board)  # its environments, with all seeds as always
     source = Replayed([schema.unroll(block) for block in records])
     task_id = np.array(config.tasks)
-    rollout = Rollout([Lane(local._envs[0], source, task_id)], schema, config.worker_id)
+    rollout = Rollout([Lane(local._lanes[0].env, source, task_id)], schema, config.worker_id)
     played = []
     for block in records:
         twin = np.zeros_like(block)

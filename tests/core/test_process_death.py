@@ -244,5 +244,5 @@ def test_a_program_that_was_started_otherwise_does_not_follow(monkeypatch):
     monkeypatch.setenv(process_death.STARTER, "12")
     process_death.end_with_starter()
     process_death.end_with_starter()  # the wish is taken once
-    assert asked == [(12, signal.SIGTERM)]
+    assert asked == [(12,)]
     assert environment_for_child()[process_death.STARTER] == str(os.getpid())

@@ -44,7 +44,7 @@ class VirtualWorker:
     def __init__(self, config, slots):
         self.config = config
         self.schema = config.schema()
-        self.ring = UnrollRing(slots, config.num_envs, self.schema.nbytes, self.schema.poison)
+        self.ring = UnrollRing(slots, config.num_envs, self.schema.nbytes)
         self.pipe = deque()  # said and not yet read
         self.phase = Phase.BUILD
         self.slot = None

@@ -38,7 +38,6 @@ class Config:
     nbytes: int
     worker_id: int = 0
     life: int = 0
-    poison: None = None
 
     def schema(self):
         return self

@@ -5,8 +5,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ritornello.core.errors import TransportError
-from ritornello.core.spec import EnvSpec
-from ritornello.core.unroll import POISON_BYTE, UnrollSchema
 from ritornello.transport.ring import SlotState, UnrollRing
 
 ENVS, NBYTES = 3, 70  # deliberately no multiple of anything
@@ -91,12 +89,3 @@ TestEachSlotIsInExactlyOneStateAlsoAfterAKill = OneRingAndItsNaiveTwin.TestCase
 TestEachSlotIsInExactlyOneStateAlsoAfterAKill.settings = settings(
     max_examples=40, stateful_step_count=40, deadline=None
 )
-
-
-def test_a_fresh_ring_is_poisoned_so_that_unwritten_rows_are_seen():
-    schema = UnrollSchema(EnvSpec("x", (4,), "float32", 1, ("a", "b"), 1), unroll_length=5)
-    ring = UnrollRing(2, ENVS, schema.nbytes, schema.poison)
-    for _ in range(2):
-        block = ring.block(ring.acquire())
-        assert np.isnan(schema.view(block, "reward")).all()
-        assert (schema.view(block, "action").view(np.uint8) == POISON_BYTE).all()

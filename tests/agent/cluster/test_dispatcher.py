@@ -17,7 +17,7 @@ from ritornello.agent.cluster.dispatcher import (
 )
 from ritornello.agent.cluster.remote_worker import RemoteWorker, differences, own_program
 from ritornello.agent.pools.serial_pool import SerialPool
-from ritornello.core.errors import TransportError, WorkerDied
+from ritornello.core.errors import WorkerDied
 from ritornello.transport.weights import WeightBoard
 from tests.agent.cluster.fake_cluster import (
     ENVS,
@@ -52,7 +52,7 @@ class Run:
     def take(self):
         slot, block = self.dispatcher.blocks[0]
         records = np.empty((ENVS, SCHEMA.nbytes), np.uint8)
-        block.unpack(SCHEMA, records)
+        block.unpack(records)
         seq, version = (int(SCHEMA.view(records, name)[0]) for name in ("seq", "version"))
         for launch in ((), *((life, start) for life in range(2) for start in range(9))):
             config = replace(slot.config, launch=launch)
@@ -215,11 +215,9 @@ def test_a_remote_worker_plays_what_a_worker_of_this_machine_plays(monkeypatch):
     for _ in range(3):
         (block,) = serial.poll(0.0)
         packed = remote.collect(version, values)
-        packed.unpack(blueprint.schema, into)
+        packed.unpack(into)
         np.testing.assert_array_equal(into, block.records)
         assert packed.episodes == block.episodes
-    with pytest.raises(TransportError, match="expected 7"):
-        packed.unpack(blueprint.schema, blueprint.schema.allocate(7))
     remote.close()
     remote.close()
     serial.stop(0.0)
