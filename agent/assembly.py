@@ -260,18 +260,12 @@ class Blueprint:
         choose_backend(config, restorable=flags.reproducible and flags.op_mode != "test")
         spec = make_env_spec(config)
         choices = choose(
-            device=flags.device,
-            precision=flags.precision,
-            inference=flags.inference,
-            worker_count=flags.worker_count if worker_count is None else worker_count,
-            envs_per_worker=flags.envs_per_worker,
-            learner_threads=flags.learner_thread_count,
+            flags,
             is_image=spec.is_image,
-            reproducible=flags.reproducible,
             task_count=spec.task_count,
             learners_here=place.local_world_size * flags.agent_count,
             local_rank=_seat(flags, place),
-            served=flags.model == "resnet" and flags.multiprocessing_backend != "ray",
+            worker_count=worker_count,
         )
         model = model_of_shapes(flags, spec)
         if flags.op_mode != "test":

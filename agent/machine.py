@@ -8,11 +8,15 @@ import platform
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from ritornello.core.errors import ConfigError
 from ritornello.transport.cgroups import cpu_quota
+
+if TYPE_CHECKING:
+    from ritornello.flags.options import Flags
 
 
 @dataclass(frozen=True)
@@ -151,41 +155,42 @@ def _is_intel() -> bool:
 
 
 def choose(
+    flags: Flags,
     *,
-    device: str,
-    precision: str,
-    inference: str,
-    worker_count: int,
-    envs_per_worker: int,
-    learner_threads: int,
     is_image: bool,
-    reproducible: bool,
     task_count: int = 1,
     learners_here: int = 1,
     local_rank: int = 0,
-    served: bool = False,
+    worker_count: int | None = None,
 ) -> Choices:
     """Fill in every setting that was left to the program, with the reason for each.
 
-    `served`: the network is so large that acting with it costs a processor more than a game does,
-    and a server can be asked; on a GPU it then acts (docs/performance.md).
-
-    With several games, the number of environments is chosen so that each game has as many. Several
-    learners on one machine share its cores and its GPUs.
+    Args:
+      flags: of the session.
+      is_image: whether observations are images.
+      task_count: number of games; the number of environments is chosen so that each has as many.
+      learners_here: learners on this machine, which share its cores and its GPUs.
+      local_rank: number of this one among them.
+      worker_count: of a cluster, in the place of the flag; None: as the flag says.
 
     Raises:
       ConfigError: if the device asked for is not there, or what is asked for does not go together.
     """
+    inference, reproducible = flags.inference, flags.reproducible
     if inference == "server" and reproducible:
         raise ConfigError(
             "--inference=server batches whoever is ready, so its random numbers depend on timing, "
             "and --reproducible=True allows none of that: expected --inference=worker or auto"
         )
+    worker_count = flags.worker_count if worker_count is None else worker_count
+    envs_per_worker, learner_threads = flags.envs_per_worker, flags.learner_thread_count
     reasons: list[str] = []
-    chosen_device = _device(device, local_rank if learners_here > 1 else None)
+    chosen_device = _device(flags.device, local_rank if learners_here > 1 else None)
     on_cpu = chosen_device.type == "cpu"
-    torso_dtype = _torso_dtype(precision, chosen_device, is_image, reasons)
+    torso_dtype = _torso_dtype(flags.precision, chosen_device, is_image, reasons)
     if inference == "auto":
+        # Acting with so large a network costs a processor more than a game (docs/performance.md).
+        served = flags.model == "resnet" and flags.multiprocessing_backend != "ray"
         inference = "server" if served and not on_cpu and not reproducible else "worker"
         where = "by a server, on the GPU" if inference == "server" else "in the workers, on the CPU"
         reasons.append(f"inference {where}: the faster one for this network")

@@ -275,20 +275,18 @@ def make_config(
     Raises:
       ConfigError: if an argument is no field, or has a flag, or a value cannot be.
     """
-    known = [field.name for field in fields(kind.Config)]
-    own = [field for field in known if field not in from_flags]
+    known = {field.name for field in fields(kind.Config)}
+    own = ", ".join(field.name for field in fields(kind.Config) if field.name not in from_flags)
     for argument in arguments:
-        if argument in own:
-            continue
-        if argument in known:
+        if argument in known & from_flags.keys():
             raise ConfigError(
                 f"algorithm_kwargs has {argument}: expected it as --{FLAG_OF_FIELD[argument]}."
             )
-        expected = f"one of {', '.join(own)}" if own else "none: it has no arguments of its own"
-        raise ConfigError(
-            f"algorithm_kwargs has {shown(argument)}, which {name} does not know: expected "
-            f"{expected}."
-        )
+        if argument not in known:
+            raise ConfigError(
+                f"algorithm_kwargs has {shown(argument)}, which {name} does not know: expected "
+                f"{f'one of {own}' if own else 'none: it has no arguments of its own'}."
+            )
     hints = typing.get_type_hints(kind.Config, include_extras=True)
     values = {field: value for field, value in from_flags.items() if field in known}
     for argument, value in arguments.items():

@@ -69,18 +69,16 @@ def memory_needs(blueprint: Blueprint, model: ActorCritic) -> list[Need]:
       blueprint: flags and shapes of the run.
       model: one like that of the run, whose weights are counted.
     """
-    weights = sum(tensor.nbytes for tensor in model.state_dict().values())
+    flags, weights = blueprint.flags, sum(tensor.nbytes for tensor in model.state_dict().values())
     needs = _of_learner(blueprint, weights)
-    if blueprint.flags.multiprocessing_backend == "ray":
+    if flags.multiprocessing_backend == "ray":
         needs += _of_gateway(blueprint)
-    if not (blueprint.flags.reproducible or blueprint.flags.ray_address):
+    if not (flags.reproducible or flags.ray_address):
         needs += _of_workers(blueprint, weights)
-    if blueprint.flags.evaluate_every_steps and not blueprint.flags.reproducible:
-        board = WeightBoard.nbytes_needed(weights)
-        needs += [
-            Need("weights to evaluate", board, is_shared=True),
-            Need("the process that evaluates (--evaluate_every_steps)", WORKER_BYTES + 3 * weights),
-        ]
+    if flags.evaluate_every_steps and not flags.reproducible:
+        board, process = WeightBoard.nbytes_needed(weights), WORKER_BYTES + 3 * weights
+        needs.append(Need("weights to evaluate", board, is_shared=True))
+        needs.append(Need("the process that evaluates (--evaluate_every_steps)", process))
     return needs
 
 

@@ -8,16 +8,13 @@ import torch
 
 from ritornello.agent import machine
 from ritornello.core.errors import ConfigError
+from ritornello.flags.options import Flags
 from tests.house import ROOT
 
-DEFAULTS = {
-    "device": "cpu", "precision": "auto", "inference": "auto", "worker_count": 0,
-    "envs_per_worker": 0, "learner_threads": 0, "is_image": True, "reproducible": False,
-}  # fmt: skip
 
-
-def choose(**values):
-    return machine.choose(**{**DEFAULTS, **values})
+def choose(*, is_image=True, task_count=1, **flags):
+    flags = Flags(**{"device": "cpu", **flags})
+    return machine.choose(flags, is_image=is_image, task_count=task_count)
 
 
 def test_what_is_given_is_taken_and_what_is_not_is_chosen_with_a_reason(monkeypatch):
@@ -26,7 +23,11 @@ def test_what_is_given_is_taken_and_what_is_not_is_chosen_with_a_reason(monkeypa
     assert (chosen.worker_count, chosen.envs_per_worker, chosen.learner_threads) == (6, 8, 6)
     assert len(chosen.reasons) == 5
     given = choose(
-        worker_count=3, envs_per_worker=2, learner_threads=1, precision="fp32", inference="worker"
+        worker_count=3,
+        envs_per_worker=2,
+        learner_thread_count=1,
+        precision="fp32",
+        inference="worker",
     )
     assert (given.worker_count, given.envs_per_worker, given.learner_threads) == (3, 2, 1)
     assert given.reasons == ()
@@ -121,14 +122,14 @@ def test_a_server_has_a_core_of_its_own_beside_a_gpu_and_workers_act_unless_it_i
     assert (chosen.inference, chosen.worker_count) == ("worker", 8)
     assert any("inference in the workers" in reason for reason in chosen.reasons)
     assert choose(inference="server").inference == "server"
-    assert choose(served=True).inference == "worker"
+    assert choose(model="resnet").inference == "worker"
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     chosen = choose(device="auto")
     assert (chosen.inference, chosen.worker_count) == ("worker", 7)
-    assert choose(device="auto", served=True).inference == "server"
-    assert choose(device="auto", served=True, reproducible=True).inference == "worker"
+    assert choose(device="auto", model="resnet").inference == "server"
+    assert choose(device="auto", model="resnet", reproducible=True).inference == "worker"
     chosen = choose(device="auto", inference="server")
     assert (chosen.inference, chosen.worker_count) == ("server", 6)
 
