@@ -16,10 +16,10 @@ import numpy as np
 
 from ritornello.core.errors import CheckpointError
 from ritornello.core.saved_state import expect, item, whole
-from ritornello.replay.distance import Evidence, Floats
 from ritornello.replay.entry_table import EntryTable
+from ritornello.replay.evidence import Evidence, Floats
 from ritornello.replay.item import Item, Proposal
-from ritornello.replay.removers import FarthestFeatures, Remover
+from ritornello.replay.removers import Remover
 from ritornello.replay.sampler import Contents, Outcome, Sampler
 
 
@@ -108,13 +108,10 @@ class Buffer:
         self.takes_turns = sampler.takes_turns
         # It makes the workers wait while it is full, instead of dropping an item.
         self.sets_the_pace = sampler.sets_the_pace()
-        self._elite = remover if isinstance(remover, FarthestFeatures) else None
         # It may need the present model's outputs for its items,
-        self.needs_evaluation = sampler.scores or self._elite is not None
+        self.needs_evaluation = sampler.scores or remover.count > 0
         # and those of the policy that made them, which unrolls must then carry.
-        self.needs_stored_features = sampler.needs_stored_features or (
-            self._elite is not None and self._elite.distance.needs_stored_features
-        )
+        self.needs_stored_features = sampler.needs_stored_features or remover.needs_stored_features
         # It needs the errors that updates find in its items.
         self.uses_priorities = sampler.uses_priorities
         self._table = EntryTable(with_priorities=sampler.uses_priorities)
@@ -251,20 +248,19 @@ class Buffer:
 
     def propose_examination(self, rng: np.random.Generator) -> list[Item]:
         """Return items whose drift the remover needs now; usually none."""
-        if self._elite is None or not len(self):
+        if not self.remover.count or not len(self):
             return []
         self._batches_unexamined += 1
-        if self._batches_unexamined < self._elite.period:
+        if self._batches_unexamined < self.remover.period:
             return []
         self._batches_unexamined = 0
-        count = min(self._elite.count, len(self))
+        count = min(self.remover.count, len(self))
         chosen = rng.choice(len(self), count, replace=False)
         return [self._table.entries[position].item for position in chosen]
 
     def measure(self, evidence: Evidence) -> Floats:
         """Return the drift of examined items. May run without the lock."""
-        assert self._elite is not None, "only what a remover asks for is measured"
-        return self._elite.measure(evidence)
+        return self.remover.measure(evidence)
 
     def remember(self, items: Sequence[Item], distances: Floats) -> None:
         """Store measured drifts for the remover; evicted items are ignored."""

@@ -10,29 +10,12 @@ Next to read: replay/scored.py, which ranks candidates by these numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ritornello.core.errors import ShapeError
 from ritornello.core.spec import CHOICE, ActionSpec
-
-Floats = NDArray[Any]  # float32 or float64
-
-NAMES = ("ln_norm", "cos_dist", "kl_div", "policy_kl")
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What is known of C candidates at their R scored rows, now (under pi) and then (under mu)."""
-
-    features_now: Floats  # [C, R, F] float32
-    params_now: Floats  # [C, R, P] float32, parameters of pi: logits, where one of A is chosen
-    features_then: Floats | None  # [C, R, F] as stored; None if the schema leaves features out
-    params_then: Floats  # [C, R, P] float32, parameters of mu
-    queries: Floats | None  # [Q, F] float32, features of the present states; None if not needed
-    actions: ActionSpec | None = None  # what the parameters are of; None: of one choice
+from ritornello.replay.evidence import Evidence, Floats
 
 
 def ln_norm(new: Floats, old: Floats, p: int = 2) -> Floats:

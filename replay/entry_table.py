@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ritornello.core.saved_state import array, expect
-from ritornello.replay.distance import Floats
+from ritornello.replay.evidence import Floats
 from ritornello.replay.item import Entry, Item
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ritornello.core.errors import CheckpointError
 from ritornello.core.saved_state import array, expect, items, whole
 from ritornello.core.unroll import Record
 from ritornello.replay.codec import CODECS, Codec, Payload, decode, decoded_nbytes
-from ritornello.replay.distance import Floats
+from ritornello.replay.evidence import Floats
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -12,11 +12,10 @@ from fractions import Fraction
 from math import inf
 from typing import Any, NoReturn
 
-from ritornello.replay.distance import NAMES as DISTANCES
-
 RATIO_TOLERANCE = Fraction(1, 10**6)  # a person's 0.333333 three times is meant to be 1
 
 ELITE_INSERTION = "elite_insertion"
+DISTANCES = ("ln_norm", "cos_dist", "kl_div", "policy_kl")  # by their names in replay/distance.py
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ from ritornello.core.nearest_names import american, did_you_mean
 from ritornello.core.plain_data import check_plain, shown
 from ritornello.core.plain_yaml import parse_yaml
 from ritornello.replay.buffer import Buffer
-from ritornello.replay.distance import Distance
 from ritornello.replay.keys import ELITE_INSERTION, OF_RINGS, RATIO_TOLERANCE, REQUIRED
 from ritornello.replay.registry import (
     KINDS,
@@ -35,7 +34,7 @@ from ritornello.replay.registry import (
     keys_of,
     sampler_of,
 )
-from ritornello.replay.removers import FarthestFeatures, Oldest, Remover, Reservoir
+from ritornello.replay.removers import Oldest, Remover, Reservoir
 from ritornello.replay.sampler import Sampler
 from ritornello.replay.scoring import common_stride
 
@@ -351,6 +350,9 @@ def _make_buffer(name: str, config: BufferConfig, fill_in_factor: float) -> Buff
         return Buffer(name, config.capacity, sampler, Oldest(), min_size=least)
     remover: Remover = Reservoir() if values["reservoir"] else Oldest()
     if values["insert_strategy"] == ELITE_INSERTION:
+        from ritornello.replay.distance import Distance
+        from ritornello.replay.scored import FarthestFeatures
+
         distance = Distance(values["dist_function"], values["p"])
         remover = FarthestFeatures(distance, values["elite_batch_size"], values["score_period"])
     return Buffer(

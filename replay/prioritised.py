@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ritornello.replay.distance import Floats
+from ritornello.replay.evidence import Floats
 from ritornello.replay.keys import Key, share
 from ritornello.replay.sampler import Candidates, Contents, Outcome, Sampler
 

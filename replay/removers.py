@@ -5,15 +5,22 @@ A remover says where an incoming item belongs: at the end, in the place of an en
 
 from __future__ import annotations
 
-import numpy as np
 from numpy.random import Generator
 
-from ritornello.replay.distance import Distance, Evidence, Floats
 from ritornello.replay.entry_table import EntryTable
+from ritornello.replay.evidence import Evidence, Floats
 
 
 class Remover:
     """A rule to drop. Stateless: what it needs to remember is kept with the items."""
+
+    count = 0  # random items that it wants measured every `period` batches
+    period = 1
+    needs_stored_features = False  # to measure
+
+    def measure(self, evidence: Evidence) -> Floats:
+        """Return the distance [C] of examined items, which is kept with them."""
+        raise NotImplementedError
 
     def place(
         self, table: EntryTable, capacity: int, offered: int, is_short: bool, rng: Generator
@@ -67,47 +74,3 @@ class Reservoir(Remover):
         if place < capacity:
             return place
         return size if is_short and size < capacity else None
-
-
-class FarthestFeatures(Remover):
-    """Elite insertion: of some random items, drop the one that has drifted farthest.
-
-    The distances are those of the last measurement: `measure` is asked about `count` random items
-    every `period` batches, because a forward pass for each arriving unroll would delay the ingest
-    thread. An item that was never measured has distance 0.
-    """
-
-    def __init__(
-        self, distance: Distance | None = None, elite_batch_size: int = 20, score_period: int = 1
-    ) -> None:
-        """Build the rule.
-
-        Args:
-          distance: how drift is measured; the 2-norm of features unless given.
-          elite_batch_size: random items to compare, and to examine.
-          score_period: number of batches between two examinations.
-        """
-        self.distance = distance or Distance()
-        self.count = elite_batch_size
-        self.period = score_period
-
-    def measure(self, evidence: Evidence) -> Floats:
-        """Return the drift of each item, [C]. One that is no number counts as the farthest.
-
-        Nothing can be learned from such an item; and NaN is neither near nor far.
-        """
-        drift = self.distance.drift(evidence)
-        return np.where(np.isnan(drift), np.inf, drift)
-
-    def victim(self, table: EntryTable, rng: Generator) -> int:
-        """Return the farthest of `elite_batch_size` random entries.
-
-        On a tie it is the oldest of the buffer, if that is among them, or else any of the equals.
-        """
-        entries, oldest = table.entries, table.oldest()
-        count = min(self.count, len(entries))
-        compared = [int(i) for i in rng.choice(len(entries), count, replace=False)]
-        farthest = max(entries[i].distance for i in compared)
-        if entries[oldest].distance == farthest and oldest in compared:
-            return oldest
-        return next(i for i in compared if entries[i].distance == farthest)

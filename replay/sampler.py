@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ritornello.core.plain_data import shown
-from ritornello.replay.distance import Evidence, Floats
 from ritornello.replay.entry_table import EntryTable
+from ritornello.replay.evidence import Evidence, Floats
 from ritornello.replay.item import Entry, Proposal
 from ritornello.replay.keys import Key
 

@@ -1,4 +1,4 @@
-"""Who is drawn: the rules that look at distances, which need the present model."""
+"""Who is drawn, and who is dropped, by distances, which need the present model."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from ritornello.core.errors import ConfigError
-from ritornello.replay.distance import Distance, Evidence, Floats
+from ritornello.replay.distance import Distance
+from ritornello.replay.entry_table import EntryTable
+from ritornello.replay.evidence import Evidence, Floats
 from ritornello.replay.keys import Key
+from ritornello.replay.removers import Remover
 from ritornello.replay.sampler import Indices, Sampler
 from ritornello.replay.samplers import Annealed
 
@@ -161,3 +165,48 @@ def select(strategy: int, distances: Floats, draws: NDArray[np.int64], n: int) -
                 ]
             ]
     return np.resize(order, n)  # repeats the order if it is shorter than n
+
+
+class FarthestFeatures(Remover):
+    """Elite insertion: of some random items, drop the one that has drifted farthest.
+
+    The distances are those of the last measurement: `measure` is asked about `count` random items
+    every `period` batches, because a forward pass for each arriving unroll would delay the ingest
+    thread. An item that was never measured has distance 0.
+    """
+
+    def __init__(
+        self, distance: Distance | None = None, elite_batch_size: int = 20, score_period: int = 1
+    ) -> None:
+        """Build the rule.
+
+        Args:
+          distance: how drift is measured; the 2-norm of features unless given.
+          elite_batch_size: random items to compare, and to examine.
+          score_period: number of batches between two examinations.
+        """
+        self.distance = distance or Distance()
+        self.needs_stored_features = self.distance.needs_stored_features
+        self.count = elite_batch_size
+        self.period = score_period
+
+    def measure(self, evidence: Evidence) -> Floats:
+        """Return the drift of each item, [C]. One that is no number counts as the farthest.
+
+        Nothing can be learned from such an item; and NaN is neither near nor far.
+        """
+        drift = self.distance.drift(evidence)
+        return np.where(np.isnan(drift), np.inf, drift)
+
+    def victim(self, table: EntryTable, rng: Generator) -> int:
+        """Return the farthest of `elite_batch_size` random entries.
+
+        On a tie it is the oldest of the buffer, if that is among them, or else any of the equals.
+        """
+        entries, oldest = table.entries, table.oldest()
+        count = min(self.count, len(entries))
+        compared = [int(i) for i in rng.choice(len(entries), count, replace=False)]
+        farthest = max(entries[i].distance for i in compared)
+        if entries[oldest].distance == farthest and oldest in compared:
+            return oldest
+        return next(i for i in compared if entries[i].distance == farthest)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ritornello.core.errors import ConfigError
 from ritornello.core.unroll import Record, UnrollSchema
 from ritornello.replay.buffer import Buffer
-from ritornello.replay.distance import Evidence, Floats
+from ritornello.replay.evidence import Evidence, Floats
 from ritornello.replay.item import Item, Proposal
 
 Rows: TypeAlias = NDArray[np.intp]

@@ -40,7 +40,6 @@ from ritornello.wrappers.env_ids import (
 )
 from ritornello.wrappers.env_kwargs import kwargs_of
 from ritornello.wrappers.extra_worlds import draw_without_display, prepare_world
-from ritornello.wrappers.task_vector import TaskVector, check_common, check_has_actions, negotiate
 from ritornello.wrappers.trusted_modules import check_trusted_kwargs
 from ritornello.wrappers.user_code import RAISED, told_if_slow, told_in_one_line
 from ritornello.wrappers.vector import EnvVector
@@ -95,13 +94,11 @@ def make_env_spec(config: EnvConfig) -> EnvSpec:
         not installed, or several games do not show alike.
     """
     own = [_own_spec(replace(game, actions=())) for game in config.games]
-    for other in own[1:]:
-        check_common(own[0], other)
-    actions = config.actions or negotiate([spec.action_meanings for spec in own])
-    spec = replace(own[0], env_id=config.env_id, action_meanings=actions)
-    for game in own:
-        check_has_actions(game, actions)
-    return spec
+    if len(own) == 1 and not config.actions:
+        return own[0]
+    from ritornello.wrappers.task_vector import common_spec
+
+    return common_spec(config, own)
 
 
 def _own_spec(config: EnvConfig) -> EnvSpec:
@@ -307,7 +304,11 @@ def make_env_vector(
 
                 make_env = _env_maker(game, render_mode)
                 parts.append(GymVector(game_spec, make_env, own, restorable=restorable))
-    return parts[0] if len(parts) == 1 else TaskVector(spec, parts)
+    if len(parts) == 1:
+        return parts[0]
+    from ritornello.wrappers.task_vector import TaskVector
+
+    return TaskVector(spec, parts)
 
 
 def make_single_env(

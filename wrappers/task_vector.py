@@ -22,6 +22,7 @@ from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.saved_state import items, within
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.atari import ALL_ACTIONS
+from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_ids import is_atari
 from ritornello.wrappers.vector import EnvVector, StepResult, check_actions
 
@@ -32,7 +33,25 @@ COMMON_FIELDS = (
 )
 
 
-def check_common(first: EnvSpec, other: EnvSpec) -> None:
+def common_spec(config: EnvConfig, own: Sequence[EnvSpec]) -> EnvSpec:
+    """Return the spec of games together, of which each has one of its own.
+
+    Args:
+      config: the games, and perhaps the names of the agent's actions.
+      own: the spec of each game, with its own actions.
+
+    Raises:
+      ConfigError: if the games do not show alike, or one has no such actions.
+    """
+    for other in own[1:]:
+        _check_alike(own[0], other)
+    actions = config.actions or _negotiated([spec.action_meanings for spec in own])
+    for game in own:
+        _check_has_actions(game, actions)
+    return replace(own[0], env_id=config.env_id, action_meanings=actions)
+
+
+def _check_alike(first: EnvSpec, other: EnvSpec) -> None:
     """Raise ConfigError unless two games show alike."""
     differences = [
         f"{name} {getattr(first, name)} and {getattr(other, name)}"
@@ -47,7 +66,7 @@ def check_common(first: EnvSpec, other: EnvSpec) -> None:
         )
 
 
-def negotiate(sets: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def _negotiated(sets: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """Return every action that one of the games has, in the order of their numbers."""
     if len(set(sets)) == 1:
         return sets[0]
@@ -55,7 +74,7 @@ def negotiate(sets: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(name for name in ALL_ACTIONS if name in used) if used <= set(ALL_ACTIONS) else ()
 
 
-def check_has_actions(game: EnvSpec, actions: tuple[str, ...]) -> None:
+def _check_has_actions(game: EnvSpec, actions: tuple[str, ...]) -> None:
     """Raise ConfigError unless a game can be run with these actions."""
     is_game = is_atari(game.env_id)
     if actions == game.action_meanings or (is_game and actions and set(actions) <= {*ALL_ACTIONS}):

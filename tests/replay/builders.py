@@ -9,7 +9,7 @@ import numpy as np
 from ritornello.core.spec import EnvSpec
 from ritornello.core.unroll import Record, UnrollSchema
 from ritornello.replay.buffer import Buffer
-from ritornello.replay.distance import Evidence, Floats
+from ritornello.replay.evidence import Evidence, Floats
 from ritornello.replay.item import Item
 from ritornello.replay.manager import ReplayManager
 from ritornello.replay.parameters import make_buffers, parse_replay_parameters

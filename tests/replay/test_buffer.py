@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from scipy.stats import chisquare
 
 from ritornello.replay.buffer import Buffer
-from ritornello.replay.distance import Evidence
+from ritornello.replay.evidence import Evidence
 from ritornello.replay.prioritised import Prioritised
 from ritornello.replay.removers import Oldest
 from ritornello.replay.sampler import Fifo, Uniform

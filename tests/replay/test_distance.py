@@ -10,15 +10,9 @@ from hypothesis.extra import numpy as hnp
 from ritornello.core import spec as specs
 from ritornello.core.errors import ShapeError
 from ritornello.core.spec import CHOICE, ActionPart, ActionSpec
-from ritornello.replay.distance import (
-    NAMES,
-    Distance,
-    Evidence,
-    cos_dist,
-    kl_div,
-    ln_norm,
-    policy_kl,
-)
+from ritornello.replay.distance import Distance, cos_dist, kl_div, ln_norm, policy_kl
+from ritornello.replay.evidence import Evidence
+from ritornello.replay.keys import DISTANCES
 from tests.reference import distribution_loops
 from tests.reference.distance_loops import cos_dist_loops, kl_loops, ln_norm_loops
 
@@ -69,7 +63,7 @@ def test_a_high_norm_does_not_overflow():
     assert ln_norm(new, np.zeros_like(new), p=500)[0] == pytest.approx(1000, rel=0.01)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DISTANCES)
 def test_shapes_that_would_broadcast_are_refused(name):
     with pytest.raises(ShapeError, match=r"\(2, 3, 4\)"):
         FUNCTIONS[name](np.zeros((2, 3, 4)), np.zeros((2, 1, 4)))

@@ -6,8 +6,9 @@ from scipy.stats import chisquare
 
 from ritornello.replay.buffer import Buffer
 from ritornello.replay.distance import Distance
-from ritornello.replay.removers import FarthestFeatures, Reservoir
+from ritornello.replay.removers import Reservoir
 from ritornello.replay.sampler import Uniform
+from ritornello.replay.scored import FarthestFeatures
 from tests.replay.builders import check_valid, fill, make_item
 
 
