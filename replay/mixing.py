@@ -64,11 +64,8 @@ class Mixer:
         """
         # Their capacity holds the workers back, and ties the number of updates to experience.
         self._has_brake = any(buffer.sets_the_pace for buffer in buffers)
-        if max_draws_per_unroll is None and not self._has_brake:
-            raise ConfigError(
-                "no replay buffer is a queue or circular, so nothing ties the number of updates to "
-                "the amount of new experience. Add a queue, or give max_draws_per_unroll."
-            )
+        has_pace = self._has_brake or max_draws_per_unroll is not None
+        assert has_pace, "the flags have seen to that: else the same unrolls are learned for ever"
         for buffer, ratio in zip(buffers, ratios, strict=True):
             share = ceil(ratio * batch_size)
             if buffer.takes_turns and buffer.capacity < share:

@@ -311,15 +311,13 @@ def make_env_vector(
     return TaskVector(spec, parts)
 
 
-def make_single_env(
-    config: EnvConfig, task: int = 0, render_mode: str | None = None
-) -> gymnasium.Env:
+def make_single_env(config: EnvConfig, render_mode: str | None = None) -> gymnasium.Env:
     """Make one environment as a model sees it: it shows single frames of the run's EnvSpec.
 
     Raises:
       ConfigError: if the environment is unknown or not supported.
     """
-    return _env_maker(runnable(config.games[task], make_env_spec(config)), render_mode)()
+    return _env_maker(runnable(config.games[0], make_env_spec(config)), render_mode)()
 
 
 def runnable(game: EnvConfig, spec: EnvSpec) -> EnvConfig:
