@@ -213,7 +213,7 @@ class Session:
         Raises:
           ConfigError: if nothing can be written where the games belong; none was played then.
           EnvironmentFault: if an environment fails.
-          UnfinishedError: if the test could not go on, or its games could not be written.
+          OSError: if the system refuses something, or the games could not be written.
           KeyboardInterrupt: if the user interrupted before the first game was over.
         """
         from ritornello.agent.testing.evaluator import evaluate, evaluate_all
@@ -237,7 +237,6 @@ class Session:
         return folder_of(self.checkpoint, self.blueprint.flags.results_dir)
 
     def _test(self) -> int:
-        from ritornello.agent.testing.evaluator import UnfinishedError
         from ritornello.agent.testing.score_table import SCORES
 
         flags = self.blueprint.flags
@@ -250,7 +249,7 @@ class Session:
             else:
                 say("interrupted before the first game was over")
             return INTERRUPTED
-        except (EnvironmentFault, UnfinishedError) as fault:
+        except (EnvironmentFault, OSError) as fault:
             say(f"error: {printable(str(fault))}")
             return 1
         if flags.test_all_checkpoints:

@@ -9,6 +9,7 @@ agent/testing/whole_games.py, how games are played, and score_table.py, what is 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -23,7 +24,6 @@ from ritornello.agent.testing.player import game_config
 from ritornello.agent.testing.score_table import (
     Game,
     Report,
-    ScoreTable,
     mean_human_normalised,
     policy_name,
     report_stem,
@@ -34,7 +34,7 @@ from ritornello.agent.testing.whole_games import play_games, play_shown
 from ritornello.core.atomic_file import writable_folder, write_csv, write_json
 from ritornello.core.command_line import tell
 from ritornello.core.durations import duration
-from ritornello.core.errors import CheckpointError, EnvironmentFault, PlatformError
+from ritornello.core.errors import CheckpointError, EnvironmentFault
 from ritornello.core.project import as_typed
 from ritornello.flags.earlier import modern
 from ritornello.wrappers.start_line import describe
@@ -47,10 +47,6 @@ RULES = (
 )  # fmt: skip
 
 Show = Callable[[str], None]  # is called with each line of progress
-
-
-class UnfinishedError(PlatformError):
-    """A test that could not go on after its first games, or whose games could not be written."""
 
 
 def evaluate(
@@ -79,7 +75,7 @@ def evaluate(
     Raises:
       ConfigError: if nothing can be written into `output`; no game was played then.
       EnvironmentFault: if an environment fails; the games that were over by then are written first.
-      UnfinishedError: likewise, if the system refuses something; or if the games cannot be written.
+      OSError: likewise, if the system refuses something; or if the games cannot be written.
     """
     flags = blueprint.flags
     show = _while_somebody_reads(show)
@@ -114,16 +110,11 @@ def evaluate(
         # First of all: a terminal that is frozen may take no line any more.
         _write(output / name, played, _whole_report(envs, asked, reports))
         lines.append(f"written: {as_typed(output / name)}.csv and .json")
-    except OSError as refused:
-        text = f"the games are over, but could not be written to {output}: {refused}"
-        raise UnfinishedError(text) from (ended or refused)
     finally:
         with contextlib.suppress(KeyboardInterrupt):  # who waits no longer has the games
             for line in lines:
                 show(line)
-    if isinstance(ended, OSError):
-        raise UnfinishedError(f"the test could not go on: {ended}") from ended
-    if isinstance(ended, PlatformError):
+    if isinstance(ended, Exception):
         raise ended
     return reports
 
@@ -198,63 +189,42 @@ def evaluate_all(
     Raises:
       ConfigError: if the table there is of another kind of test, or another process writes it, or
         nothing can be written there.
-      UnfinishedError: if the system refuses something while games are played or added.
+      EnvironmentFault, OSError: if games fail; the same call goes on from there.
     """
     writable_folder(output)
-    flags = blueprint.flags
+    flags, show = blueprint.flags, _while_somebody_reads(show)
     envs = envs or blueprint.env_spec.tasks
     with score_table(output, flags.test_episode_count, policy_name(flags.greedy)) as table:
-        try:
-            _evaluate_all(blueprint, checkpoint, table, envs, _while_somebody_reads(show))
-        except OSError as error:
-            raise UnfinishedError(
-                f"the test of all checkpoints could not go on: {error}. What was finished is in "
-                f"{output}, and the same command goes on from there."
-            ) from error
-
-
-def _evaluate_all(
-    blueprint: Blueprint,
-    checkpoint: Checkpoint,
-    table: ScoreTable,
-    envs: Sequence[str],
-    show: Show,
-) -> None:
-    wanted = blueprint.flags.test_episode_count
-    found = _checkpoints_beside(checkpoint, show)
-    waiting = {
-        path: [env for env in envs if not table.has(path.stem, steps, env)] for steps, path in found
-    }
-    count, every = sum(map(len, waiting.values())), len(found) * len(envs)
-    show(f"{every - count} of {every} tests are in {table.games_file} already")
-    began_s, number = time.monotonic(), 0
-    for path, missing in waiting.items():
-        if not missing:
-            continue
-        try:
-            current = checkpoint if path == checkpoint.path else load(path)
-            current.check_spec(blueprint.env_spec)
-            model = _acting_model(blueprint, current)
-        except CheckpointError as error:  # of another network, or dropped since by a training
-            show(f"left out: {error}")
-            count -= len(missing)
-            continue
-        # Not as they were found: a training beside this may have a better best.pt by now.
-        steps = current.agent_steps
-        for env in missing:
-            number += 1
-            if table.has(path.stem, steps, env):
+        waiting = [
+            (path, env)
+            for steps, path in _checkpoints_beside(checkpoint, show)
+            for env in envs
+            if not table.has(path.stem, steps, env)
+        ]
+        show(f"{len(waiting)} tests are not in {table.games_file} yet")
+        began_s, tested = time.monotonic(), 0
+        for path, of_path in itertools.groupby(waiting, lambda pair: pair[0]):
+            try:
+                current = checkpoint if path == checkpoint.path else load(path)
+                current.check_spec(blueprint.env_spec)
+                model = _acting_model(blueprint, current)
+            except CheckpointError as error:  # of another network, or dropped since by a training
+                show(f"left out: {error}")
                 continue
-            games = list(play_games(blueprint, model, env, wanted, show=show))
-            table.add(path.stem, steps, env, games)
-            report = summarise(games, env, str(path), steps, blueprint.flags.greedy)
-            left_s = (time.monotonic() - began_s) / number * (count - number)
-            show(
-                f"{number}/{count} {path.stem} ({steps:,} agent steps) in {env}: mean "
-                f"{report.mean:.2f}, per life {report.mean_per_life:.2f}; about "
-                f"{duration(left_s)} left"
-            )
-    show(f"written: {table.games_file} and {table.lives_file.name}")
+            for _, env in of_path:
+                # Not as they were found: a training beside this may have a better best.pt by now.
+                steps = current.agent_steps
+                games = list(play_games(blueprint, model, env, flags.test_episode_count, show=show))
+                table.add(path.stem, steps, env, games)
+                report = summarise(games, env, str(path), steps, flags.greedy)
+                tested += 1
+                left_s = (time.monotonic() - began_s) / tested * (len(waiting) - tested)
+                show(
+                    f"{tested}/{len(waiting)} {path.stem} ({steps:,} agent steps) in {env}: mean "
+                    f"{report.mean:.2f}, per life {report.mean_per_life:.2f}; about "
+                    f"{duration(left_s)} left"
+                )
+        show(f"written: {table.games_file} and {table.lives_file.name}")
 
 
 def _checkpoints_beside(checkpoint: Checkpoint, show: Show) -> list[tuple[int, Path]]:

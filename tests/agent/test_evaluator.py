@@ -10,7 +10,7 @@ import pytest
 from ritornello.agent.acting.actor import Observation
 from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
 from ritornello.agent.testing import evaluator, whole_games
-from ritornello.agent.testing.evaluator import UnfinishedError, evaluate, evaluate_all
+from ritornello.agent.testing.evaluator import evaluate, evaluate_all
 from ritornello.agent.testing.player import Player
 from ritornello.agent.testing.score_table import SHARED_COLUMNS, Life
 from ritornello.agent.testing.whole_games import Lives
@@ -174,7 +174,7 @@ def test_an_interrupted_test_says_of_how_many_games_it_is_and_replaces_no_whole_
 def test_games_that_were_over_when_something_fails_are_written(tmp_path, monkeypatch):
     stopped_after(monkeypatch, 2, OSError(errno.EMFILE, "Too many open files"))
     blueprint, checkpoint = agent(tmp_path, test_episode_count=5)
-    with pytest.raises(UnfinishedError, match="Too many open files"):
+    with pytest.raises(OSError, match="Too many open files"):
         evaluate(blueprint, checkpoint, tmp_path, show=silent)
     (written,) = tmp_path.glob("test_some_*.csv")
     assert len(read_rows(written)) == 2
