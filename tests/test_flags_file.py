@@ -6,7 +6,7 @@ import pytest
 from ritornello.core.errors import ConfigError
 from ritornello.flags.flags_file import ONLY_TYPED
 from ritornello.flags.options import Flags
-from ritornello.flags.parsing import parse, remarks
+from ritornello.flags.parsing import parse
 from ritornello.flags.presets import PRESETS
 from ritornello.wrappers import trusted_modules
 
@@ -187,10 +187,3 @@ def test_a_file_of_ones_own_may_be_named_flags_json_and_is_checked(tmp_path):
     (tmp_path / "run.json").write_text("{}")  # beside it, it is of a run
     path.write_text('{"lr": 0.01, "of_another_version": 8}')
     assert resolve(f"--flags_file={path}").lr == 0.01
-
-
-def test_flags_of_a_file_that_change_nothing_are_said_like_typed_ones(tmp_path):
-    argv = ["--env=CartPole-v1", written(tmp_path, "noop_threshold: 3\nfire_reset: false")]
-    (line,) = remarks(argv, resolve(*argv, family="vector"))
-    assert "--noop_threshold" in line
-    assert "--fire_reset" in line

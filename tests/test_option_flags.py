@@ -5,7 +5,7 @@ import pytest
 
 from ritornello.core.errors import ConfigError
 from ritornello.flags.options import MIN_SCHEDULE_STEPS, Flags
-from ritornello.flags.parsing import parse, remarks
+from ritornello.flags.parsing import idle_rules, parse
 from ritornello.flags.presets import PRESETS, describe
 from ritornello.replay.registry import SHIPPED, sampler_of
 
@@ -156,10 +156,16 @@ def test_a_schedule_in_updates_is_as_long_as_the_steps_that_these_updates_take(a
     assert resolve("--lr_scheduler_steps=100u", *argv).schedule_steps == 100 * steps
 
 
-def test_a_remark_is_made_on_flags_that_do_nothing():
-    argv = ["--env=CartPole-v1", "--skipped_frames=2"]
-    (idle,) = remarks(argv, resolve(*argv))
-    assert "nothing comes of --skipped_frames" in idle
+def test_rules_of_atari_that_are_asked_for_elsewhere_are_found_wherever_they_are_from(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("fire_reset: false\nnoop_threshold: 0\n")
+    argv = ["--env=CartPole-v1", "--skipped_frames=2", "--preset=sticky", f"--flags_file={file}"]
+    asked = {*idle_rules(resolve(*argv, family="vector"), shows_images=False)}
+    assert asked >= {"skipped_frames", "repeat_action_probability", "fire_reset"}
+    assert "noop_threshold" not in asked, "that is what is done anyway"
+    assert idle_rules(resolve("--frames_stacked=2", family="vector"), False) == ["frames_stacked"]
+    for family, shows_images in (("vector", False), ("image", True)):
+        assert idle_rules(resolve(family=family), shows_images) == []
 
 
 BOOLEANS = [name for name, f in Flags.model_fields.items() if f.annotation is bool]

@@ -25,9 +25,10 @@ from ritornello.core.project import as_typed, main_command
 from ritornello.core.spec import game_name
 from ritornello.flags.earlier import GONE, modern
 from ritornello.flags.options import Flags
-from ritornello.flags.parsing import remarks
+from ritornello.flags.parsing import idle_rules
 from ritornello.flags.parts import ALGORITHMS, NETWORKS, REPLAY
 from ritornello.replay.parameters import types_of_modules
+from ritornello.wrappers.env_ids import is_atari
 from ritornello.wrappers.env_kwargs import holds_text
 from ritornello.wrappers.start_line import describe
 from ritornello.wrappers.trusted_modules import module_of
@@ -52,8 +53,10 @@ def log_start(session: Session, folder: RunFolder) -> None:
     blueprint, checkpoint, start = session.blueprint, session.resumed, session.start
     flags, spec = blueprint.flags, blueprint.env_spec
     log.info("run folder %s", as_typed(folder.path))
-    for remark in remarks(session.argv, flags):
-        log.info("note: %s", remark)
+    is_atari_run = any(map(is_atari, flags.env.split(",")))
+    if not is_atari_run and (rules := idle_rules(flags, spec.shows_images)):
+        named = ", ".join(f"--{name}" for name in rules)
+        log.info("note: nothing comes of %s: without Atari, its rules do not apply", named)
     if idle := without_effect(flags, session.argv):
         named = ", ".join(f"--{name}" for name in idle)
         log.warning("no effect with --algorithm=%s: %s", flags.algorithm, named)

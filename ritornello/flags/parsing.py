@@ -23,7 +23,7 @@ from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.flags.earlier import modern
 from ritornello.flags.flags_file import FlagsFile, read_flags_file
 from ritornello.flags.group import marks_of
-from ritornello.flags.names import OVERRIDES, flag_of, named_values, unknown_option
+from ritornello.flags.names import OVERRIDES, named_values, unknown_option
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS, NETWORKS, REPLAY, SINKS, check_trusted_kinds
 from ritornello.flags.presets import PRESETS, preset_flags
@@ -216,57 +216,20 @@ def _env_ids(env: str) -> str | None:
         return None
 
 
-def remarks(argv: Sequence[str], flags: Flags) -> list[str]:
-    """Return what the user should hear about flags that are honoured, one line each.
-
-    These are flags of Atari's rules in a run without games of Atari.
+def idle_rules(flags: Flags, shows_images: bool) -> list[str]:
+    """Return the flags that ask for rules of Atari, of a run in which no game is of Atari.
 
     Args:
-      argv: the command line; sound, because `parse` has read it.
-      flags: the flags that `parse` has made of it.
+      flags: of the run.
+      shows_images: whether its environments do; what shows none is not stacked either.
     """
-    names = {flag_of(item[2:].partition("=")[0]) for item in argv if item[:2] == "--"}
-    typed, overrides = _split(named_values(argv))
-    file = _flags_file({**overrides, **typed})
-    of_file = set() if file.is_record else {*file.values}
-    said = names | of_file
-    if "preset" in said:
-        said |= _asked_of_games(flags.preset or "")
-    of_games = said & (OF_ATARI | {"frames_stacked"})
-    idle = of_games & _idle(flags) if of_games else set()
-    if not idle:
-        return []
-    named = ", ".join(f"--{name}" for name in Flags.model_fields if name in idle)
+    rules = OF_ATARI if shows_images else OF_ATARI | {"frames_stacked"}
+    usual = PRESETS["image" if shows_images else "vector"].flags
     return [
-        f"nothing comes of {named}: {shown_text(flags.env)} is taken as it is, "
-        "without the rules of Atari"
-    ]
-
-
-def _asked_of_games(presets: str) -> set[str]:
-    """Return the flags of presets that say something else than the preset of vectors."""
-    plain = PRESETS["vector"].flags
-    return {
         name
-        for preset in presets.split(",")
-        if preset in PRESETS
-        for name, value in PRESETS[preset].flags.items()
-        if plain.get(name) != value
-    }
-
-
-def _idle(flags: Flags) -> set[str]:
-    """Return the flags about games that change nothing in the environments that are played."""
-    from ritornello.wrappers.env_ids import (
-        is_atari,  # they take seconds to import, and a run has them
-    )
-    from ritornello.wrappers.registry import tried
-
-    games = flags.env.split(",")
-    if any(map(is_atari, games)):
-        return set()
-    shows_images = tried(games[0], flags.env_kwargs, flags.env_backend).spec.shows_images
-    return OF_ATARI if shows_images else OF_ATARI | {"frames_stacked"}
+        for name, field in Flags.model_fields.items()
+        if name in rules and getattr(flags, name) != usual.get(name, field.default)
+    ]
 
 
 def check_values(flags: Mapping[str, Any]) -> list[str]:
