@@ -23,7 +23,7 @@ from ritornello.analysis.page import Page, code, facts, objects, picture, table
 from ritornello.analysis.places import ResultsFolder, evaluations, findings, log_tail, sessions
 from ritornello.analysis.profiles import profiles_figure, scored_of
 from ritornello.analysis.run_facts import commit_text, default_flags, machine_text, own_command
-from ritornello.core.atomic_file import write_text
+from ritornello.core.atomic_file import writable_folder, write_text
 from ritornello.core.durations import duration
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
@@ -69,14 +69,8 @@ def main(arguments: Sequence[str]) -> int:
     page = report(place)
     command = shlex.join(["python", "-m", "ritornello.analysis", "report", str(place)])
     made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        write_text(output, page.html(f"Made on {made} by version {VERSION} with: {command}"))
-    except OSError as error:
-        raise ConfigError(
-            f"{shown_text(str(output))} cannot be written: {error.strerror}. Give another place, "
-            "e.g. --output=/tmp/report.html."
-        ) from error
+    writable_folder(output.parent)
+    write_text(output, page.html(f"Made on {made} by version {VERSION} with: {command}"))
     for problem in page.problems:
         sys.stderr.write(f"cannot be shown: {problem}\n")
     size = f"{output.stat().st_size / 1e6:.1f} MB"

@@ -93,19 +93,11 @@ class SequenceFolder:
 
     @classmethod
     def create(cls, results: Path, plan: Plan, arguments: Sequence[str]) -> SequenceFolder:
-        """Make `results/<sequence>_<time>` with every run waiting.
-
-        Raises:
-          ConfigError: if nothing can be written there.
-        """
+        """Make `results/<sequence>_<time>` with every run waiting."""
         path = create_exclusively(results, f"{safe_name(plan.name)}_{datetime.now():%Y%m%d-%H%M%S}")
         folder = cls(path, plan.name, [], list(arguments), plan.at_once)
         folder.add(plan.runs)
-        try:
-            folder.save()
-        except OSError as error:
-            where = shown_text(str(path))
-            raise ConfigError(f"Cannot write into {where}: {error.strerror}.") from error
+        folder.save()
         return folder
 
     @classmethod
