@@ -140,16 +140,6 @@ def test_a_film_that_cannot_be_made_costs_no_evaluation(tmp_path, monkeypatch, e
     assert not list(tmp_path.glob("films/*"))
 
 
-def test_the_best_model_of_later_updates_is_set_aside_with_the_rest(tmp_path):
-    at = datetime(2026, 11, 22)
-    assert set_later_aside(tmp_path, 5, at) is None
-    evaluated(tmp_path, order())
-    assert set_later_aside(tmp_path, 7, at) is None
-    aside = set_later_aside(tmp_path, 6, at)
-    assert [path.name for path in tmp_path.iterdir()] == [aside.name]
-    assert best_score(tmp_path) is None
-
-
 class FakeRun:
     """What an evaluation needs of a run; rows are kept instead of written."""
 

@@ -1,7 +1,6 @@
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from ritornello.agent.assembly import model_config
 from ritornello.agent.models.base import Inputs
@@ -9,7 +8,6 @@ from ritornello.agent.models.extra_inputs import ExtraInputs
 from ritornello.agent.models.recurrent import RecurrentCore
 from ritornello.core.spec import CHOICE, ActionPart
 from ritornello.flags.parsing import parse
-from tests.agent.builders import make_small_model, make_spec
 
 THREE_ACTIONS = (ActionPart(CHOICE, 3),)
 
@@ -144,47 +142,3 @@ def test_a_model_that_remembers_sees_what_came_before_unless_one_says_otherwise(
 ):
     config = model_config(parse(argv))
     assert (config.use_last_action, config.use_last_reward) == (action, reward)
-
-
-def learn(model, make_episodes, *, updates, lr=5e-3, seed=0):
-    """Imitate what is right in random episodes; return the share of right answers at the end.
-
-    make_episodes: generator -> (inputs [T, B], right action [T, B], counted [T, B] bool).
-    """
-    draw = torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.Adam(model.parameters(), lr=lr)
-    for update in range(updates + 1):
-        inputs, action, counted = make_episodes(draw)
-        state = model.initial_state(inputs.first.shape[1])
-        hidden, _ = model.hidden(model.torso(inputs.obs), inputs, state)
-        params = model.heads(hidden, inputs.task_id).params
-        if update == updates:
-            return (params.argmax(-1) == action)[counted].float().mean().item(), params
-        optimiser.zero_grad()
-        cross_entropy(params[counted], action[counted]).backward()
-        optimiser.step()
-    raise AssertionError("unreachable")
-
-
-def recall_episodes(draw, steps=8, columns=32):
-    """A cue is shown at the first step, then nothing; it has to be named at the last."""
-    cue = torch.randint(0, 2, (columns,), generator=draw)
-    obs = torch.zeros(steps, columns, 2)
-    obs[0, torch.arange(columns), cue] = 1
-    first = torch.zeros(steps, columns, dtype=torch.bool)
-    first[0] = True
-    nothing = torch.zeros(steps, columns)
-    counted = torch.zeros(steps, columns, dtype=torch.bool)
-    counted[-1] = True
-    inputs = Inputs(obs, first, nothing.long(), nothing, None)
-    return inputs, cue.expand(steps, columns), counted
-
-
-def test_an_lstm_recalls_a_cue_and_a_network_without_memory_cannot():
-    spec = make_spec((2,), actions=2)
-    model = make_small_model(spec, use_lstm=True, lstm_size=16)
-    right, _ = learn(model, recall_episodes, updates=60)
-    assert right == 1.0
-    plain = make_small_model(spec, feature_count=32)
-    _, params = learn(plain, recall_episodes, updates=5)
-    assert torch.equal(params[-1], params[-1, :1].expand_as(params[-1]))  # whatever the cue was

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.chaos.faults import FAULTS, Fault, plan_of
+from tests.chaos.faults import FAULTS, Fault
 from tests.chaos.preemption import Preemption
 from tests.chaos.session import Session, Stuck, damage_of, is_temporary, updates_of
 
@@ -53,14 +53,11 @@ class Scenario:
         self.folder.mkdir(parents=True)
         saving = (f"--save_model_period={self.period}", "--keep_checkpoints=1000")
         flags = [*SMALL, *KINDS[self.kind], *saving, *self.fault.flags]
-        plan = plan_of(self.rng) if self.fault.name == "file-fails" else "[]"
-        session = Session(self.folder, 1, flags, plan)
+        session = Session(self.folder, 1, flags)
         try:
             self._hurt(session)
             self._look(session)
             if session.checkpoints():
-                if self.fault.before_resume is not None:
-                    self.fault.before_resume(session, self.rng)
                 self._resume(session)
         except Stuck as stuck:
             self.broken.append(f"alive: {stuck}")
@@ -71,7 +68,7 @@ class Scenario:
     def _hurt(self, session: Session) -> None:
         if self.fault.name == "signal-at-start":
             session.wait_folder()
-        elif self.fault.name != "file-fails":
+        else:
             session.wait_updates(self.moment)
         self.fault.do(session, self.rng)
         status = session.status()
@@ -85,22 +82,17 @@ class Scenario:
         checkpoints = session.checkpoints()
         self.broken += [f"finite: {text}" for path in checkpoints if (text := damage_of(path))]
         newest = updates_of(checkpoints[-1]) if checkpoints else 0
-        if self.fault.name != "file-fails":  # a disk that is full for ever takes no checkpoint
-            missing = session.updates() - newest
-            allowed = 0 if self.fault.saves else self.period
-            if missing > allowed:
-                self.broken.append(f"kept: {missing} updates are lost, expected {allowed} at most")
+        missing = session.updates() - newest
+        allowed = 0 if self.fault.saves else self.period
+        if missing > allowed:
+            self.broken.append(f"kept: {missing} updates are lost, expected {allowed} at most")
         if self.fault.saves:
             files = [path.name for path in session.results.rglob("*") if is_temporary(path)]
             if files:
                 self.broken.append(f"clean: {files[0]} is left")
 
     def _resume(self, session: Session) -> None:
-        checkpoints = session.checkpoints()
-        sound = [path for path in checkpoints if not damage_of(path)]
-        if not sound:
-            return  # nothing else was saved yet: a resume has nothing to begin with
-        before = updates_of(sound[-1])
+        before = updates_of(session.checkpoints()[-1])
         resumed = Session(
             self.folder, 2,
             [

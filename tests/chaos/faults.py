@@ -1,18 +1,20 @@
-"""The faults of chaos: each is done to a training at work, and says how the session may end."""
+"""The faults of chaos: each is done to a training at work, and says how the session may end.
+
+Files that fail, or are damaged, are for tests/exact and tests/fuzz: they hurt each of them.
+"""
 
 import contextlib
-import os
 import random
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import psutil
 
 from tests.chaos.session import Session
 
 Action = Callable[[Session, random.Random], None]
-DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,6 @@ class Fault:
     statuses: tuple[int, ...]  # of the session that it happens to
     flags: tuple[str, ...] = ()  # of that session
     saves: bool = True  # the session ends with a save
-    before_resume: Action | None = field(default=None)
 
 
 FAULTS: dict[str, Fault] = {}
@@ -114,60 +115,8 @@ def kill_all(session: Session, rng: random.Random) -> None:
             process.kill()
 
 
-PLANS = (
-    '{"at": "file.*", "nth": %d, "do": "enospc"}',
-    '{"at": "file.*", "nth": %d, "do": "enospc", "for_ever": true}',
-    '{"at": "file.*", "nth": %d, "do": "eio"}',
-    '{"at": "file.write", "file": "*.pt", "nth": %d, "do": "torn 10"}',
-    '{"at": "save.*", "nth": %d, "do": "kill"}',
-)
-
-
-@fault("file-fails", DONE, FAILED, INTERRUPTED, -signal.SIGKILL, saves=False)
-def file_fails(session: Session, rng: random.Random) -> None:
-    """A file operation fails: see `plan_of`, whose plan the session has begun with."""
-    session.wait_end_or(20.0)
-    with contextlib.suppress(ProcessLookupError):
-        session.send(signal.SIGINT)
-
-
-def plan_of(rng: random.Random) -> str:
-    """Return a plan that lets a random file operation of a session fail."""
-    return rng.choice(PLANS) % rng.randint(1, 60)
-
-
 @fault("output-closed", INTERRUPTED)
 def output_closed(session: Session, rng: random.Random) -> None:
     session.close_output()
     session.wait_updates(session.updates() + 20)
     session.send(signal.SIGTERM)
-
-
-def _damaged(name: str, damage: Action) -> None:
-    FAULTS[name] = Fault(name, signal_once, (INTERRUPTED,), before_resume=damage)
-
-
-def _cut_newest(session: Session, rng: random.Random) -> None:
-    newest = session.checkpoints()[-1]
-    size = newest.stat().st_size
-    os.truncate(newest, rng.randrange(size))
-
-
-def _flip_newest(session: Session, rng: random.Random) -> None:
-    newest = session.checkpoints()[-1]
-    content = bytearray(newest.read_bytes())
-    for _ in range(rng.randint(1, 20)):
-        content[rng.randrange(len(content))] ^= 0xFF
-    newest.write_bytes(content)
-
-
-def _damage_journal(session: Session, rng: random.Random) -> None:
-    journal = session.run / "metrics.jsonl"
-    content = journal.read_bytes()
-    place = rng.randrange(len(content))
-    journal.write_bytes(content[:place] + b"\xff{]\n" + content[place + 5 :])
-
-
-_damaged("damaged-checkpoint", _cut_newest)
-_damaged("flipped-checkpoint", _flip_newest)
-_damaged("damaged-journal", _damage_journal)

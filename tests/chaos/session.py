@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import torch
 
+from ritornello.agent.stored.checkpoint_tree import first_not_finite
 from tests.house import ROOT
-from tests.simulated.checker import first_bad
 
 MARK = "CHAOS_MARK"  # environment variable of all processes of a scenario
 START_S, UPDATES_S, END_S = 180.0, 120.0, 120.0  # deadlines on a busy machine
@@ -29,14 +29,13 @@ class Stuck(Exception):
 class Session:
     """A process of main.py and its run folder. Used by one thread."""
 
-    def __init__(self, folder: Path, number: int, flags: Sequence[str], plan: str = "[]") -> None:
+    def __init__(self, folder: Path, number: int, flags: Sequence[str]) -> None:
         """Begin it.
 
         Args:
           folder: of the scenario; the results lie in it.
           number: of the session in its scenario, from 1.
           flags: of main.py.
-          plan: of faults, see tests/faulty.py.
         """
         self.results = folder / "results"
         self.number = number
@@ -44,7 +43,7 @@ class Session:
         self.output = folder / f"output_{number}.txt"
         self._reader, writer = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faulty", plan, *flags, f"--results_dir={self.results}"],
+            [sys.executable, "main.py", *flags, f"--results_dir={self.results}"],
             cwd=ROOT, stdout=writer, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             start_new_session=True,
             env={**os.environ, MARK: self.mark, "PYTHONPATH": str(ROOT)},
@@ -106,11 +105,6 @@ class Session:
             if time.monotonic() > deadline:
                 raise Stuck(f"{what} did not come within {limit_s:.0f} s")
             self.pause(POLL_S)
-
-    def wait_end_or(self, seconds: float) -> None:
-        """Wait until the program has ended, but no longer than this."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(seconds)
 
     def status(self) -> int:
         """Wait for the end; return the exit status, negative for a signal."""
@@ -182,8 +176,8 @@ def damage_of(path: Path) -> str:
         tree = torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:
         return f"{path.name} cannot be loaded: {error!r}"
-    bad = first_bad(tree)
-    return f"{path.name} is not finite at {bad}" if bad else ""
+    bad = first_not_finite(tree)
+    return f"{path.name}: {bad}" if bad else ""
 
 
 def is_temporary(path: Path) -> bool:

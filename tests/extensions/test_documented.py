@@ -1,4 +1,4 @@
-"""The page about parts of one's own shows the files that the tests run."""
+"""The pages about parts of one's own show the files that the tests run."""
 
 import re
 
@@ -15,3 +15,9 @@ def test_the_examples_of_the_page_are_the_files_that_are_tested():
     ]
     for name, code in blocks:
         assert code == (ROOT / name).read_text("utf-8"), f"copy {name} into {PAGE.name}"
+
+
+def test_the_page_of_replay_shows_the_kind_that_is_tested():
+    text = (ROOT / "docs" / "replay.md").read_text("utf-8")
+    code = (ROOT / "tests/extensions/replay_kind.py").read_text("utf-8").split('"""\n\n', 1)[1]
+    assert f"```python\n{code}```" in text

@@ -2,10 +2,8 @@
 
 import importlib
 import json
-import subprocess
 import sys
 import uuid
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -28,10 +26,8 @@ from ritornello.replay.samplers import LeastDrawn
 from ritornello.replay.several_games import split_by_task
 from ritornello.sequences.checks import check_runs, check_typed
 from ritornello.sequences.plan import PlannedRun
-from tests.integration.commands import HANGS_S, QUIET, ROOT, SMALL, only_run, records
 from tests.replay.builders import make_item, queue
 
-EXAMPLE = Path(__file__).with_name("replay_kind.py")
 RECENT = "tests.extensions.replay_kind:recent"
 
 
@@ -104,38 +100,6 @@ def test_it_draws_as_it_says(recent):
     assert np.bincount(drawn) / 7000 == pytest.approx([1 / 7, 2 / 7, 4 / 7], abs=0.03)
 
 
-@pytest.mark.slow
-@pytest.mark.process
-def test_it_trains_by_its_name_without_any_change_to_the_packages(tmp_path):
-    """With worker processes, started as a user would; the resume needs trust again."""
-
-    def started(*flags):
-        return subprocess.run(
-            [sys.executable, "main.py", f"--results_dir={tmp_path}", *QUIET, *flags],
-            cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S, check=False,
-        )  # fmt: skip
-
-    parameters = f"--replay_parameters={json.dumps(given(type=RECENT, half_life=20))}"
-    more = ("--worker_count=1", "--environment_max_steps=600", "--save_replay=True")
-    done = started(*SMALL, parameters, *more)
-    assert done.returncode == 0, done.stdout + done.stderr
-    folder = only_run(tmp_path)
-    flags = json.loads((folder / "flags.json").read_text("utf-8"))
-    assert flags["replay_parameters"][1]["type"] == RECENT
-    assert flags["replay_parameters"][1]["half_life"] == 20
-    drawn = records(folder)[-1]["values"]["replay/recent/draws"]
-    assert drawn > 10
-
-    resume = ("--op_mode=train_w_load", f"--load_model_url={folder}")
-    more = "--environment_max_steps=900"
-    refused = started(*resume, more)
-    assert refused.returncode == 2
-    assert f"replay_parameters is '{RECENT}', from --load_model_url={folder}" in refused.stderr
-    done = started(*resume, more, "--trust_env_module=True")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert records(folder)[-1]["values"]["replay/recent/draws"] > drawn
-
-
 MODULE = """
 from ritornello.replay.registry import register
 from ritornello.replay.sampler import Sampler
@@ -200,12 +164,6 @@ def test_a_plan_may_name_a_kind_that_was_typed_as_well(module, typed):
     check_runs([run], {}, "plan.yaml")
     assert [line.split(":")[0] for line in check_values({**flags, "lr": "much"})] == ["--lr=much"]
     assert module not in sys.modules
-
-
-def test_the_documentation_shows_it():
-    text = (ROOT / "docs" / "replay.md").read_text("utf-8")
-    code = EXAMPLE.read_text("utf-8").split('"""\n\n', 1)[1]
-    assert f"```python\n{code}```" in text
 
 
 class Nameless(Sampler):

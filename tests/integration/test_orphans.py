@@ -53,27 +53,24 @@ def test_nothing_outlives_a_killed_learner_whose_environments_hang_and_own_proce
 
 
 @pytest.mark.slow
-def test_nothing_outlives_a_killed_reproducible_run_although_it_was_forgotten(run, tmp_path):
-    process = run("Careless", "--reproducible=True")
-    wait_for_records(tmp_path / "results", 1)
-    owned = troubled.simulators(tmp_path)
-    assert len([pid for pid in owned if lives(pid)]) >= 2
-    everybody = owned | {child.pid for child in descendants(process.pid)}
-    process.kill()
-    wait_until(lambda: not any(lives(pid) for pid in everybody), "left behind")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("flag", ["--reproducible=True", "--worker_count=1"])
-def test_what_environments_forget_is_ended_at_the_end_of_a_run(run, tmp_path, flag):
+@pytest.mark.parametrize(
+    ("flag", "number"),
+    [
+        ("--reproducible=True", signal.SIGKILL),
+        ("--reproducible=True", signal.SIGINT),
+        ("--worker_count=1", signal.SIGINT),
+    ],
+)
+def test_what_environments_forget_ends_with_the_run_however_that_ends(run, tmp_path, flag, number):
     process = run("Careless", flag)
     wait_for_records(tmp_path / "results", 1)
     assert len([pid for pid in troubled.simulators(tmp_path) if lives(pid)]) >= 2
-    process.send_signal(signal.SIGINT)
+    everybody = {child.pid for child in descendants(process.pid)}
+    process.send_signal(number)
     output, _ = process.communicate(timeout=HANGS_S)
-    assert process.returncode == 130, output
-    owned = troubled.simulators(tmp_path)
-    wait_until(lambda: not any(lives(pid) for pid in owned), "left behind")
+    assert process.returncode == (130 if number == signal.SIGINT else -number), output
+    everybody |= troubled.simulators(tmp_path)
+    wait_until(lambda: not any(lives(pid) for pid in everybody), "left behind")
 
 
 @pytest.mark.slow

@@ -8,11 +8,8 @@ from ritornello import main
 from ritornello.agent.stored.checkpoint import load
 from ritornello.core.project import main_command
 from ritornello.metrics.record import check_declared
-from tests.deadlines import wait_until
 from tests.integration.commands import (
-    HANGS_S,
     SMALL,
-    descendants,
     interrupt,
     only_run,
     records,
@@ -162,15 +159,3 @@ def test_after_stop_no_child_process_no_shared_memory_and_no_temporary_file_is_l
     checkpoint = load(folder)
     assert checkpoint.state["tally"]["updates"] == records(folder)[-1]["updates"]
     assert json.loads((folder / "summary.json").read_text())["reason"] == "interrupted"
-
-
-@pytest.mark.slow
-def test_the_second_signal_forces(tmp_path):
-    with started(tmp_path, *SMALL, "--environment_max_steps=100000000") as process:
-        wait_for_records(tmp_path, 1)
-        children = descendants(process.pid)
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=HANGS_S)
-        assert process.returncode == 130
-        wait_until(lambda: not any(child.is_running() for child in children))

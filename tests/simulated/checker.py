@@ -19,14 +19,13 @@ kept by the state machines of tests/transport and tests/replay):
 """
 
 import contextlib
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_file import DamagedFile, read_tree
+from ritornello.agent.stored.checkpoint_tree import first_not_finite
 from ritornello.core.errors import CheckpointError
 from ritornello.metrics.run_files import read_records
 
@@ -212,9 +211,9 @@ class Checker:
                 state = read_tree(path)
             except DamagedFile:
                 continue  # the power went
-            bad = first_bad(state["learner"])
+            bad = first_not_finite(state["learner"])
             if bad:
-                self.fail("saved", f"{path.name} holds {bad}")
+                self.fail("saved", f"{path.name}: {bad}")
             if path.name.startswith("update_"):
                 newest = max(newest, int(state["tally"]["updates"]))
         return newest
@@ -244,20 +243,3 @@ def newest_update(run):
         return int(load(run).state["tally"]["updates"])
     except CheckpointError:
         return 0
-
-
-def first_bad(tree):
-    """Return the path of the first number that is not finite, or an empty text."""
-    if isinstance(tree, dict):
-        pairs = tree.items()
-    elif isinstance(tree, (list, tuple)):
-        pairs = enumerate(tree)
-    else:
-        if isinstance(tree, torch.Tensor):
-            return "" if not tree.is_floating_point() or bool(tree.isfinite().all()) else "a tensor"
-        return "" if not isinstance(tree, float) or math.isfinite(tree) else repr(tree)
-    for name, part in pairs:
-        bad = first_bad(part)
-        if bad:
-            return f"{name}: {bad}"
-    return ""
