@@ -4,7 +4,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Generator, Iterator
 
 # Before torch is imported: tests run in parallel processes, and threads would fight for the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -27,13 +26,13 @@ for _name in ("SIGINT", "SIGQUIT", "SIGHUP"):
         signal.signal(_number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 
 
-def pytest_xdist_auto_num_workers() -> int:
+def pytest_xdist_auto_num_workers():
     """Two per core: half of the time tests wait for processes that they started."""
     return min(2 * (os.cpu_count() or 1), 16)
 
 
 @pytest.fixture(autouse=True)
-def _typed_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+def _typed_environments(monkeypatch):
     """The environments of the tests may be imported in each test, as if they had been typed."""
     monkeypatch.setattr(
         trusted_modules,
@@ -43,9 +42,7 @@ def _typed_environments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_thread_outlives_its_test(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def _no_thread_outlives_its_test(request, monkeypatch):
     """Wait for the threads of a test, lest they meet what is replaced in the next one.
 
     It asks for `monkeypatch` to come before that puts everything back. The traceback of a failed
@@ -65,7 +62,7 @@ def _no_thread_outlives_its_test(
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport]:
+def pytest_runtest_makereport(item):
     report = yield
     if report.when == "call":
         item.stash[HAS_FAILED] = report.failed
@@ -77,7 +74,7 @@ settings.register_profile("default", deadline=None, print_blob=True)
 settings.load_profile("default")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     if not any(item.get_closest_marker("gpu") for item in items):
         return
     import torch

@@ -7,7 +7,7 @@ from ritornello.flags.options import GROUPS, Flags
 from ritornello.flags.presets import PRESETS
 
 
-def shown_name(name: str) -> str:
+def shown_name(name):
     return f"--{marks_of(Flags.model_fields[name]).also or name}=<"
 
 

@@ -19,7 +19,7 @@ MAX_LINES = 450
 LONG_FILES: dict[str, str] = {}
 
 
-def name_of(path: Path) -> str:
+def name_of(path):
     return path.relative_to(ROOT).as_posix()
 
 
@@ -43,7 +43,7 @@ assert multiprocessing.get_start_method(allow_none=True) is None
 
 
 @pytest.mark.process
-def test_importing_any_module_has_no_side_effect(tmp_path: Path) -> None:
+def test_importing_any_module_has_no_side_effect(tmp_path):
     modules = [module_name(path) for path in PRODUCT if path.stem != "__main__"]
     result = subprocess.run(
         [sys.executable, "-c", IMPORT_EVERYTHING, ",".join(modules)],
@@ -58,19 +58,19 @@ def test_importing_any_module_has_no_side_effect(tmp_path: Path) -> None:
     assert [path for path in tmp_path.iterdir() if not path.name.startswith(".")] == []
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_says_what_it_is_for():
     for path in PRODUCT:
         assert ast.get_docstring(tree_of(path)), name_of(path)
 
 
-def test_files_are_short_or_have_a_reason() -> None:
+def test_files_are_short_or_have_a_reason():
     lengths = {name_of(path): len(path.read_text("utf-8").splitlines()) for path in PRODUCT}
     long = {name for name, lines in lengths.items() if lines > MAX_LINES}
     assert long <= set(LONG_FILES), "cut them, or say in LONG_FILES why not"
     assert set(LONG_FILES) <= long, "these are short by now: remove them from LONG_FILES"
 
 
-def test_nothing_sleeps_to_synchronise_and_no_error_is_swallowed() -> None:
+def test_nothing_sleeps_to_synchronise_and_no_error_is_swallowed():
     wrong = []
     for path in PRODUCT:
         for node in ast.walk(tree_of(path)):
@@ -89,7 +89,7 @@ WAITS_FOR_EVER = {  # file -> reason
 }
 
 
-def test_every_wait_has_a_timeout() -> None:
+def test_every_wait_has_a_timeout():
     without = set()
     for path in PRODUCT:
         for node in ast.walk(tree_of(path)):
@@ -100,7 +100,7 @@ def test_every_wait_has_a_timeout() -> None:
     assert without == set(WAITS_FOR_EVER)
 
 
-def test_no_package_index_is_named() -> None:
+def test_no_package_index_is_named():
     # pip uses whatever the machine is set up with. (Joined here, or this file would name them.)
     hosts = [".".join(parts) for parts in (("pypi", "org"), ("python" + "hosted", "org"))]
     hosts += [".".join(parts) for parts in (("pytorch", "org/whl"), ("anaconda", "org"))]
@@ -109,7 +109,7 @@ def test_no_package_index_is_named() -> None:
         assert not [host for host in hosts if host in text], name_of(path)
 
 
-def command_lines() -> list[tuple[Path, str]]:
+def command_lines():
     """Every line in a code block or in `code` of the documents that starts one of our programs."""
     found: list[tuple[Path, str]] = []
     for path in all_files(".md"):
@@ -121,7 +121,7 @@ def command_lines() -> list[tuple[Path, str]]:
     return found
 
 
-def test_commands_in_documents_use_flags_that_exist() -> None:
+def test_commands_in_documents_use_flags_that_exist():
     ours = {"sequence", "tune", "resume", "report", "results_dir", "dry_run", "list", "help"}
     for path, line in command_lines():
         for program, rest in re.findall(r"(main|multi_train)\.py([^|;&]*)", line):
@@ -146,7 +146,7 @@ print(json.dumps({str(path): text for path, text in generate.pages().items()}))
 
 
 @pytest.mark.process
-def test_generated_documents_are_up_to_date() -> None:
+def test_generated_documents_are_up_to_date():
     """In a process of its own: other tests register parts, which the pages would list."""
     done = subprocess.run(
         [sys.executable, "-c", PAGES],
@@ -159,7 +159,7 @@ def test_generated_documents_are_up_to_date() -> None:
         assert path.read_text(encoding="utf-8") == content, f"{name_of(path)}: run `make docs`"
 
 
-def test_every_flag_explains_itself() -> None:
+def test_every_flag_explains_itself():
     for name, field in Flags.model_fields.items():
         assert field.description, f"--{name} has no help"
         assert re.fullmatch(r"[a-z][A-Za-z0-9_]*", name), name

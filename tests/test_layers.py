@@ -1,6 +1,5 @@
 import ast
 import sys
-from pathlib import Path
 
 from tests.house import LAYER, ROOT, imported_modules, package_of, product_files
 
@@ -16,11 +15,11 @@ THIRD_PARTY = {
 PRODUCT = product_files()
 
 
-def name_of(path: Path) -> str:
+def name_of(path):
     return path.relative_to(ROOT).as_posix()
 
 
-def test_imports_point_downwards() -> None:
+def test_imports_point_downwards():
     upwards = []
     for path in PRODUCT:
         package = package_of(path)
@@ -33,7 +32,7 @@ def test_imports_point_downwards() -> None:
     assert not upwards
 
 
-def test_lower_packages_use_only_their_own_libraries() -> None:
+def test_lower_packages_use_only_their_own_libraries():
     foreign = []
     for path in PRODUCT:
         if (package := package_of(path)) in THIRD_PARTY:
@@ -44,7 +43,7 @@ def test_lower_packages_use_only_their_own_libraries() -> None:
     assert not foreign
 
 
-def test_ray_is_imported_in_one_file_and_only_when_it_is_used() -> None:
+def test_ray_is_imported_in_one_file_and_only_when_it_is_used():
     users = {
         name_of(path)
         for path in PRODUCT

@@ -20,7 +20,7 @@ from ritornello.metrics.curve import curve_of
 from ritornello.metrics.run_files import read_records
 from ritornello.sequences import runner
 from ritornello.sequences import terminal as terminal_of_sequences
-from ritornello.sequences.folder import RunState, SequenceFolder
+from ritornello.sequences.folder import SequenceFolder
 from ritornello.sequences.plan import load_plan, parse_plan, shipped_plans, source_of
 from ritornello.sequences.runner import Interrupts, run_sequence
 from tests.integration.commands import HANGS_S
@@ -62,7 +62,7 @@ if flags["env"] == "Wait-v0" and not resumed:
 
 
 @pytest.fixture
-def fake_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def fake_main(tmp_path, monkeypatch):
     path = tmp_path / "fake_main.py"
     path.write_text(FAKE_MAIN)
     monkeypatch.setattr("ritornello.core.project.MAIN_PROGRAM", path)
@@ -72,26 +72,24 @@ def fake_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def begin(
-    tmp_path: Path, *envs: str, seeds: tuple[int, ...] = (1,), **grid: list
-) -> SequenceFolder:
+def begin(tmp_path, *envs, seeds=(1,), **grid):
     runs = [{"name": f"{n}-{env}", "flags": {"env": env}} for n, env in enumerate(envs)]
     data = {"base": {"lr": 0.01}, "seeds": list(seeds), "runs": runs, "grid": grid}
     plan = parse_plan(data, default_name="test", where="test")
     return SequenceFolder.create(tmp_path / "results", plan, ["--debug=True"])
 
 
-def statuses(folder: SequenceFolder) -> list[str]:
+def statuses(folder):
     saved = SequenceFolder.open(folder.path)
     assert saved.runs == folder.runs, "the file and the memory disagree"
     return [run.status for run in saved.runs]
 
 
-def output_of(folder: SequenceFolder, index: int) -> str:
+def output_of(folder, index):
     return (folder.path / folder.runs[index].name / "output.log").read_text()
 
 
-def test_a_plan_expands_to_seeds_then_points_of_the_grid_then_runs() -> None:
+def test_a_plan_expands_to_seeds_then_points_of_the_grid_then_runs():
     plan = parse_plan(
         {
             "base": {"env": "E", "lr": 1},
@@ -134,19 +132,19 @@ ON_FROM_A = {"op_mode": "train_w_load", "load_model_url": {"run": "a"}}
         ),
     ],
 )
-def test_a_malformed_plan_is_refused_by_the_key_that_is_wrong(data: object, message: str) -> None:
+def test_a_malformed_plan_is_refused_by_the_key_that_is_wrong(data, message):
     with pytest.raises(ConfigError, match=message):
         parse_plan(data, default_name="p", where="here")
 
 
 @pytest.mark.parametrize("name", sorted(shipped_plans()))
-def test_every_run_of_every_shipped_sequence_has_valid_flags(name: str) -> None:
+def test_every_run_of_every_shipped_sequence_has_valid_flags(name):
     for run in load_plan(name).runs:
         source = source_of(run.flags)
         Flags(**{**run.flags, **({"load_model_url": "some"} if source else {})})
 
 
-def test_a_run_starts_from_that_of_its_seed_and_its_point_in_the_grid() -> None:
+def test_a_run_starts_from_that_of_its_seed_and_its_point_in_the_grid():
     plan = parse_plan(
         {
             "seeds": [1, 2],
@@ -175,9 +173,7 @@ def test_a_run_starts_from_that_of_its_seed_and_its_point_in_the_grid() -> None:
 
 
 @pytest.mark.process
-def test_a_later_run_waits_for_the_run_it_starts_from_and_gets_its_folder(
-    tmp_path: Path, fake_main: Path
-) -> None:
+def test_a_later_run_waits_for_the_run_it_starts_from_and_gets_its_folder(tmp_path, fake_main):
     data = {
         "base": {"lr": 0.01},
         "seeds": [1, 2],
@@ -205,9 +201,7 @@ def test_a_later_run_waits_for_the_run_it_starts_from_and_gets_its_folder(
     assert [s.group for s, _ in compare_sequence(folder).runs] == ["first", "then"] * 2
 
 
-def test_a_run_that_goes_on_from_another_resumes_it_in_a_folder_of_its_own(
-    tmp_path: Path, fake_main: Path
-) -> None:
+def test_a_run_that_goes_on_from_another_resumes_it_in_a_folder_of_its_own(tmp_path, fake_main):
     then = {"env": "Wait-v0", "load_replay": False, **ON_FROM_A}
     data = {"runs": [{"name": "a", "flags": {"env": "Ok-v0"}}, {"name": "then", "flags": then}]}
     plan = parse_plan(data, default_name="test", where="test")
@@ -226,12 +220,12 @@ def test_a_run_that_goes_on_from_another_resumes_it_in_a_folder_of_its_own(
 
 @pytest.mark.process
 def test_an_interrupt_stops_the_sequence_and_resume_goes_on_with_the_checkpoint(
-    tmp_path: Path, fake_main: Path
-) -> None:
+    tmp_path, fake_main
+):
     folder = begin(tmp_path, "Ok-v0", "Wait-v0", "Ok-v0")
     interrupts = Interrupts()
 
-    def interrupt_once_ready(run: RunState, seconds: float) -> None:
+    def interrupt_once_ready(run, seconds):
         if list(folder.path.glob("*/*/ready")) and not interrupts.stop:
             interrupts.note(signal.SIGINT)
             interrupts.note(signal.SIGINT)  # as `timeout` forwards it
@@ -255,8 +249,8 @@ def test_an_interrupt_stops_the_sequence_and_resume_goes_on_with_the_checkpoint(
 @pytest.mark.process
 @pytest.mark.parametrize("by_second_interrupt", [False, True])
 def test_a_run_that_ignores_the_interrupt_is_killed_with_its_children(
-    tmp_path: Path, fake_main: Path, monkeypatch: pytest.MonkeyPatch, by_second_interrupt: bool
-) -> None:
+    tmp_path, fake_main, monkeypatch, by_second_interrupt
+):
     fake_main.write_text(
         "import os, pathlib, signal, sys\n"
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
@@ -274,7 +268,7 @@ def test_a_run_that_ignores_the_interrupt_is_killed_with_its_children(
     interrupts = Interrupts()
     grandchildren: list[int] = []
 
-    def interrupt_once_ready(run: RunState, seconds: float) -> None:
+    def interrupt_once_ready(run, seconds):
         for path in folder.path.glob("*/ready"):
             if not interrupts.stop and path.read_text():
                 grandchildren.append(int(path.read_text()))
@@ -293,9 +287,7 @@ def test_a_run_that_ignores_the_interrupt_is_killed_with_its_children(
 
 
 @pytest.mark.process
-def test_groups_are_compared_at_equal_steps_and_written_down(
-    tmp_path: Path, fake_main: Path
-) -> None:
+def test_groups_are_compared_at_equal_steps_and_written_down(tmp_path, fake_main):
     folder = begin(tmp_path, "Ok-v0", seeds=(1, 2, 3), lr=[0.01, 0.02])
     run_sequence(folder, Interrupts())
     # One run got less far than the others: all are compared where it ended.
@@ -321,9 +313,7 @@ def test_groups_are_compared_at_equal_steps_and_written_down(
 
 
 @pytest.mark.process
-def test_the_program_runs_resumes_and_reports(
-    tmp_path: Path, fake_main: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_program_runs_resumes_and_reports(tmp_path, fake_main, capsys):
     sequence = tmp_path / "mine.yaml"
     sequence.write_text("base: {lr: 0.01}\ngrid: {env: [Ok-v0, Fail-v0]}\n")
     results = tmp_path / "out"
@@ -342,9 +332,7 @@ def test_the_program_runs_resumes_and_reports(
     assert multi_train.main([f"--report={made}"]) == 0
 
 
-def test_a_misspelt_environment_is_found_before_the_first_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_misspelt_environment_is_found_before_the_first_run(tmp_path, capsys):
     plan = tmp_path / "mine.yaml"
     plan.write_text("grid: {env: [CartPole-v1, 'PongNoFrameskip-v4,BreakoutNoFrameskp-v4']}\n")
     assert multi_train.main([f"--sequence={plan}", "--dry_run"]) == 2
@@ -356,19 +344,17 @@ def test_a_misspelt_environment_is_found_before_the_first_run(
 class Frozen(io.StringIO):
     """A terminal that takes nothing (Ctrl-S), until it is let go."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.go = threading.Event()
 
-    def write(self, text: str) -> int:
+    def write(self, text):
         self.go.wait(HANGS_S)
         return len(text)
 
 
 @pytest.mark.process
-def test_no_run_waits_for_a_terminal_or_ends_with_it(
-    tmp_path: Path, fake_main: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_run_waits_for_a_terminal_or_ends_with_it(tmp_path, fake_main, monkeypatch):
     file = Frozen()
     monkeypatch.setattr(
         terminal_of_sequences, "Console", lambda: Console(file=file, force_terminal=False)
@@ -387,8 +373,8 @@ def test_no_run_waits_for_a_terminal_or_ends_with_it(
 
 @pytest.mark.process
 def test_groups_and_seeds_that_a_file_has_got_are_run_behind_those_that_are_done(
-    tmp_path: Path, fake_main: Path
-) -> None:
+    tmp_path, fake_main
+):
     sequence = tmp_path / "mine.yaml"
     sequence.write_text("base: {env: Ok-v0, lr: 0.01}\nruns: [{name: a}]\n")
     results = tmp_path / "out"
@@ -424,9 +410,7 @@ ALIKE = [
 
 
 @pytest.mark.parametrize(("text", "typed"), [*DIFFER, *ALIKE])
-def test_only_a_flag_that_all_runs_have_alike_can_be_typed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, typed: str
-) -> None:
+def test_only_a_flag_that_all_runs_have_alike_can_be_typed(tmp_path, capsys, text, typed):
     file = tmp_path / "mine.yaml"
     file.write_text(text)
     is_refused = (text, typed) in DIFFER

@@ -1,7 +1,6 @@
 """The agents in models/: each is whole, was tested, and is named where a reader looks."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,13 +13,13 @@ from tests.house import ROOT
 FOLDERS = sorted(path.parent for path in (ROOT / "models").glob(f"*/{FACTS}"))
 
 
-def facts_of(folder: Path) -> dict:
+def facts_of(folder):
     facts = parse_json(read_text(folder / FACTS, "the facts"), "the facts")
     assert isinstance(facts, dict)
     return facts
 
 
-def test_the_shipped_agents_are_whole_small_well_tested_and_found_by_a_reader() -> None:
+def test_the_shipped_agents_are_whole_small_well_tested_and_found_by_a_reader():
     assert FOLDERS
     readme = (ROOT / "models" / "README.md").read_text("utf-8")
     for folder in FOLDERS:
@@ -36,7 +35,7 @@ def test_the_shipped_agents_are_whole_small_well_tested_and_found_by_a_reader() 
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_shipped_agent_acts(folder: Path) -> None:
+def test_a_shipped_agent_acts(folder):
     agent = load_agent(str(folder))
     spec = facts_of(folder)["env_spec"]
     agent.reset()

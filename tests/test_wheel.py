@@ -27,7 +27,7 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory) -> Path:
+def python(tmp_path_factory):
     """The interpreter of a bare environment in which the wheel is installed, without network."""
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
@@ -64,7 +64,7 @@ def python(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path) -> Path:
+def folder(tmp_path):
     """A project of the user's, with modules that are named like ours."""
     for name in OF_THE_USER:
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -72,7 +72,7 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
-def run(command: list[object], folder: Path) -> str:
+def run(command, folder):
     done = subprocess.run(
         list(map(str, command)), cwd=folder, check=False, capture_output=True, text=True,
         timeout=HANGS_S, env={"HOME": str(folder), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},

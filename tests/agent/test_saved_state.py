@@ -34,7 +34,7 @@ class Saved(NamedTuple):
     state: dict[str, Any]
     contents: dict[str, Any]
 
-    def __repr__(self) -> str:  # a failing example is shown with its arguments
+    def __repr__(self):  # a failing example is shown with its arguments
         return "Saved(...)"
 
 

@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from ritornello.analysis.actions import main
 from tests.analysis.agents import draw_blueprint, write_agent
 
 
-def write_decided(folder: Path, logits: list[float]) -> Path:
+def write_decided(folder, logits):
     """Write an agent of CartPole whose policy is the same everywhere."""
     blueprint = draw_blueprint()
     model = build_model(blueprint.flags, blueprint.env_spec)
@@ -24,12 +23,12 @@ def write_decided(folder: Path, logits: list[float]) -> Path:
     return folder
 
 
-def read(folder: Path) -> dict[str, dict]:
+def read(folder):
     data = json.loads((folder / "actions.json").read_text())
     return {one["agent"]: one for one in data["agents"]}
 
 
-def test_shares_are_of_what_was_done_and_probabilities_of_what_was_meant(tmp_path: Path) -> None:
+def test_shares_are_of_what_was_done_and_probabilities_of_what_was_meant(tmp_path):
     right = write_decided(tmp_path / "right", [-50.0, 50.0])
     mixed = write_decided(tmp_path / "mixed", [0.0, float(np.log(3))])
     places = f"always={right},{mixed}"
@@ -54,7 +53,7 @@ def test_shares_are_of_what_was_done_and_probabilities_of_what_was_meant(tmp_pat
     assert (output / "actions.png").stat().st_size > 5000
 
 
-def test_long_games_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_games_are_cut(tmp_path, monkeypatch):
     agent = write_agent(tmp_path / "agent")
     arguments = [f"--load_model_url={agent}", "--games=2", f"--output={tmp_path / 'out'}"]
     monkeypatch.setattr(actions, "MAX_STEPS", 3)

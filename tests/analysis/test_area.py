@@ -1,6 +1,4 @@
 import itertools
-from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from tests.analysis.builders import curve_of, write_run
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
 
 
-def area_step_by_step(points: Sequence[tuple[float, float]], to_steps: int) -> float:
+def area_step_by_step(points, to_steps):
     """The same by the book: the return half-way through each single step, added up."""
     total = 0.0
     for step in range(to_steps):
@@ -35,9 +33,7 @@ def area_step_by_step(points: Sequence[tuple[float, float]], to_steps: int) -> f
     st.lists(st.floats(-21, 21), min_size=8, max_size=8),
     st.data(),
 )
-def test_the_area_is_the_sum_over_single_steps(
-    steps: list[int], returns: list[float], data: st.DataObject
-) -> None:
+def test_the_area_is_the_sum_over_single_steps(steps, returns, data):
     points = list(zip(sorted(steps), returns, strict=False))
     to_steps = data.draw(st.integers(1, int(points[-1][0])))
     assert curve_of(points).area(to_steps) == pytest.approx(
@@ -45,7 +41,7 @@ def test_the_area_is_the_sum_over_single_steps(
     )
 
 
-def test_runs_are_scored_game_by_game_and_the_best_comes_first(tmp_path: Path) -> None:
+def test_runs_are_scored_game_by_game_and_the_best_comes_first(tmp_path):
     for seed in (2, 1):
         write_run(tmp_path / f"low{seed}", seed=seed, slope=0.1)
         write_run(tmp_path / f"high{seed}", seed=seed, slope=0.2)
@@ -66,7 +62,7 @@ def test_runs_are_scored_game_by_game_and_the_best_comes_first(tmp_path: Path) -
         compare(runs, 2000, by_area=True)
 
 
-def test_the_table_gives_differences_to_a_configuration(tmp_path: Path) -> None:
+def test_the_table_gives_differences_to_a_configuration(tmp_path):
     for seed in (1, 2, 3):
         write_run(tmp_path / f"a{seed}", seed=seed, slope=0.2, env=BREAKOUT)
         write_run(tmp_path / f"b{seed}", seed=3 * seed, slope=0.1, env=BREAKOUT)
@@ -82,7 +78,7 @@ def test_the_table_gives_differences_to_a_configuration(tmp_path: Path) -> None:
         page(games, against="c")
 
 
-def test_the_interval_of_a_difference_is_welchs() -> None:
+def test_the_interval_of_a_difference_is_welchs():
     a, b = np.array([5.0, 6.0, 9.0]), np.array([1.0, 2.0])
     shown = difference(tuple(a), tuple(b))
     # By the textbook: variances are not pooled, degrees of freedom by Welch and Satterthwaite.

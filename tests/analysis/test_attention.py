@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import imageio.v3 as iio
 import numpy as np
@@ -11,7 +10,7 @@ from tests.analysis.agents import write_agent
 
 
 @pytest.mark.slow
-def test_a_film_of_the_maps_is_written(tmp_path: Path) -> None:
+def test_a_film_of_the_maps_is_written(tmp_path):
     folder = write_agent(tmp_path / "agent", "--model=attention", env="PongNoFrameskip-v4")
     output = tmp_path / "film"
     arguments = [f"--load_model_url={folder}", f"--output={output}", "--start=3", "--steps=4"]
@@ -27,7 +26,7 @@ def test_a_film_of_the_maps_is_written(tmp_path: Path) -> None:
     assert len(json.loads((output / "actions.json").read_text())["actions"]) == 7
 
 
-def test_a_head_lights_up_what_it_looks_at() -> None:
+def test_a_head_lights_up_what_it_looks_at():
     frame = np.full((20, 30, 3), 100, np.uint8)
     heat = np.zeros((3, 4, 6), np.float32)
     heat[0, 0, 0] = heat[1, 3, 5] = 1.0  # the third looks nowhere

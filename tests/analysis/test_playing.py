@@ -1,6 +1,5 @@
 import itertools
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from tests.house import ROOT
 PONG = str(ROOT / "models" / "pong")
 
 
-def test_a_moment_shows_the_game_and_what_the_model_thinks_of_it() -> None:
+def test_a_moment_shows_the_game_and_what_the_model_thinks_of_it():
     agent = load_agent(PONG)
     moments = list(play(agent, seed=3, steps=30))
     assert [bool(moment.step.inputs.first) for moment in moments] == [True, *[False] * 29]
@@ -36,7 +35,7 @@ def test_a_moment_shows_the_game_and_what_the_model_thinks_of_it() -> None:
     assert not np.array_equal(other, same)
 
 
-def test_a_recurrent_agent_takes_its_state_and_its_last_step_along(tmp_path: Path) -> None:
+def test_a_recurrent_agent_takes_its_state_and_its_last_step_along(tmp_path):
     folder = write_agent(tmp_path / "lstm", "--use_lstm=True", "--lstm_size=8")
     agent = load_agent(str(folder))
     steps = list(play_many(agent, 2, seed=1, steps=60))
@@ -53,7 +52,7 @@ def test_a_recurrent_agent_takes_its_state_and_its_last_step_along(tmp_path: Pat
     assert len({step.state.numpy().tobytes() for step in steps}) == len(steps)
 
 
-def test_an_agent_of_several_games_plays_the_one_that_is_asked_for(tmp_path: Path) -> None:
+def test_an_agent_of_several_games_plays_the_one_that_is_asked_for(tmp_path):
     games = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
     folder = str(write_agent(tmp_path / "two", env=games))
     agent, task = load_player(folder, "BreakoutNoFrameskip-v4")
@@ -66,7 +65,7 @@ def test_an_agent_of_several_games_plays_the_one_that_is_asked_for(tmp_path: Pat
     assert not torch.equal(step.inputs.obs[0], step.inputs.obs[1])
 
 
-def test_an_agent_may_be_shown_a_game_that_it_never_saw() -> None:
+def test_an_agent_may_be_shown_a_game_that_it_never_saw():
     agent, task = load_player(PONG, "BreakoutNoFrameskip-v4")
     assert (task, agent.games) == (0, ("BreakoutNoFrameskip-v4",))
     assert agent.env_spec.tasks == ("PongNoFrameskip-v4",)
@@ -83,7 +82,7 @@ def test_an_agent_may_be_shown_a_game_that_it_never_saw() -> None:
 SOUND = {"env": "A", "seed": 0, "action_names": ["LEFT", "NOOP"], "actions": [1, 0, 0]}
 
 
-def test_recorded_actions_are_told_apart_by_name_and_checked(tmp_path: Path) -> None:
+def test_recorded_actions_are_told_apart_by_name_and_checked(tmp_path):
     agent, path = load_agent(PONG), tmp_path / "actions.json"
     path.write_text(json.dumps(SOUND))
     assert films.Recording.read(path).for_agent(agent) == [0, 3, 3]

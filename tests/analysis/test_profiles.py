@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -7,7 +5,6 @@ from ritornello.analysis.compare import main
 from ritornello.analysis.comparison import GameComparison, Row
 from ritornello.analysis.profiles import (
     MAX_PAIRED,
-    Scored,
     improvement_table,
     profiles_figure,
     profiles_page,
@@ -23,7 +20,7 @@ SCORES = {
 }
 
 
-def scored_of(scores: dict[str, dict[str, list[float]]]) -> Scored:
+def scored_of(scores):
     return scored_of_games(
         [
             GameComparison(env, 1.0, tuple(Row(x, (), tuple(y)) for x, y in of.items()), ())
@@ -32,7 +29,7 @@ def scored_of(scores: dict[str, dict[str, list[float]]]) -> Scored:
     )
 
 
-def test_games_are_put_on_one_scale_and_the_best_comes_first() -> None:
+def test_games_are_put_on_one_scale_and_the_best_comes_first():
     scored = scored_of(SCORES)
     assert scored.unit == "human-normalised score"
     assert list(scored.raw) == ["high", "low"]
@@ -45,7 +42,7 @@ def test_games_are_put_on_one_scale_and_the_best_comes_first() -> None:
         np.testing.assert_array_equal(share, (levels < score).astype(float))
 
 
-def test_one_game_keeps_its_own_scale() -> None:
+def test_one_game_keeps_its_own_scale():
     text = profiles_page(scored_of({POLE: {"a": [100.0, 200.0, 300.0], "b": [50.0, 60.0]}}), "it")
     assert "## As raw return" in text
     assert "| a | 3 | 200.0 (100.0 to 300.0) |" in text
@@ -53,7 +50,7 @@ def test_one_game_keeps_its_own_scale() -> None:
     assert "| b | 0.0 % |  |" in text
 
 
-def test_what_cannot_be_compared_is_said() -> None:
+def test_what_cannot_be_compared_is_said():
     scored = scored_of({**SCORES, POLE: {"low": [1.0], "high": [0.5], "third": [9.0]}})
     assert list(scored.raw) == ["high", "low"]
     text = profiles_page(scored, "return", ["a run that is damaged"])
@@ -73,7 +70,7 @@ def test_what_cannot_be_compared_is_said() -> None:
         scored_of({POLE: {"a": [1.0]}, PONG: {"b": [2.0]}})
 
 
-def test_pairs_are_the_complement_of_each_other_and_their_number_is_bounded() -> None:
+def test_pairs_are_the_complement_of_each_other_and_their_number_is_bounded():
     rng = np.random.default_rng(0)
     raw = {f"c{n}": [rng.normal(n / 4, 1.0, 6).tolist()] for n in range(3)}
     headings, rows = improvement_table(raw)
@@ -87,9 +84,7 @@ def test_pairs_are_the_complement_of_each_other_and_their_number_is_bounded() ->
     assert len(improvement_table(many)[1]) == MAX_PAIRED
 
 
-def test_the_command_writes_the_page_and_the_figure(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_the_page_and_the_figure(tmp_path, capsys):
     for env in (PONG, BREAKOUT):
         for seed in (1, 2):
             write_run(tmp_path / f"a{env}{seed}", seed=seed, env=env, slope=0.02)

@@ -1,8 +1,5 @@
 """The program `python -m ritornello.analysis`: results that cannot be written, and Ctrl-C."""
 
-from pathlib import Path
-from typing import Any, NoReturn
-
 import pytest
 
 from ritornello.agent.testing.player import Player
@@ -17,7 +14,7 @@ HEAD = "model_id,model_steps,env,episode_steps,episode_return"
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def places(tmp_path_factory):
     """An agent, a run, and a table of tested agents."""
     folder = tmp_path_factory.mktemp("places")
     table = folder / "scores.csv"
@@ -35,13 +32,9 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_place_is_tried_before_the_work_and_ctrl_c_is_one_line(
-    command: str,
-    places: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def interrupted(*_: Any, **__: Any) -> NoReturn:
+    command, places, tmp_path, monkeypatch, capsys
+):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Player, "step", interrupted)

@@ -2,7 +2,6 @@ import json
 import re
 from dataclasses import asdict, fields
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ MP4 = b"\x00\x00\x00\x18ftypisom" + b"film" * 10
 class Page(HTMLParser):
     """Elements, addresses and text of a page, as a browser would take it."""
 
-    def __init__(self, content: str) -> None:
+    def __init__(self, content):
         super().__init__(convert_charrefs=True)
         self.tags: list[str] = []
         self.sources: list[str] = []
@@ -33,23 +32,23 @@ class Page(HTMLParser):
         assert not {"script", "iframe", "object", "form"} & set(self.tags)
         assert all(re.match("data:(image|video)/", source) for source in self.sources)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         for name, value in attrs:
             assert not name.startswith("on")
             assert name != "href"
             self.sources += [str(value)] if name == "src" else []
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         self.text += data if self.tags and self.tags[-1] != "style" else ""
 
 
-def page_of(place: Path) -> Page:
+def page_of(place):
     assert main([str(place)]) == 0
     return Page((place / FILE).read_text(encoding="utf-8"))
 
 
-def complete_run(folder: Path, **flags: object) -> Path:
+def complete_run(folder, **flags):
     """Write a run that has all that a run can have."""
     write_run(folder, seed=7, slope=0.02, lr=0.5, **flags)
     records = [json.loads(x) for x in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -86,9 +85,7 @@ def complete_run(folder: Path, **flags: object) -> Path:
     return folder
 
 
-def test_the_page_of_a_run_says_what_was_run_and_how_it_went(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_of_a_run_says_what_was_run_and_how_it_went(tmp_path, capsys):
     run = complete_run(tmp_path / "my run", avg_buff_size=50)
     page = page_of(run)
     out, err = capsys.readouterr()
@@ -110,7 +107,7 @@ def test_the_page_of_a_run_says_what_was_run_and_how_it_went(
     assert kinds == ["data:image/png"] * 2 + ["data:video/mp4"], "evaluations, overview, a film"
 
 
-def test_a_run_that_was_killed_has_a_page(tmp_path: Path) -> None:
+def test_a_run_that_was_killed_has_a_page(tmp_path):
     (tmp_path / "flags.json").write_text(json.dumps({"env": PONG, "seed": 1, "no_such_flag": 3}))
     text = page_of(tmp_path).text
     for said in ("has not written a record", "no flag of this version", "was not tested"):
@@ -119,7 +116,7 @@ def test_a_run_that_was_killed_has_a_page(tmp_path: Path) -> None:
     assert "flags.json is damaged" in page_of(tmp_path).text
 
 
-def test_nothing_that_a_file_holds_acts_in_the_page(tmp_path: Path) -> None:
+def test_nothing_that_a_file_holds_acts_in_the_page(tmp_path):
     run = complete_run(tmp_path / "run")
     replaced = json.dumps(HOSTILE)[1:-1]
     for name in ("run.json", "flags.json", "findings.jsonl", "summary.json"):
@@ -140,7 +137,7 @@ def test_nothing_that_a_file_holds_acts_in_the_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["flags.json", "metrics.jsonl"])
-def test_nothing_outside_of_the_folder_gets_into_the_page(tmp_path: Path, name: str) -> None:
+def test_nothing_outside_of_the_folder_gets_into_the_page(tmp_path, name):
     (tmp_path / "private").write_text("a secret word\n" * 3)
     run = write_run(tmp_path / "run", seed=1)
     (run / name).unlink(missing_ok=True)
@@ -156,9 +153,7 @@ def test_nothing_outside_of_the_folder_gets_into_the_page(tmp_path: Path, name: 
     assert "secret" not in page.text
 
 
-def test_the_page_of_a_sequence_has_the_tables_of_the_comparison(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_of_a_sequence_has_the_tables_of_the_comparison(tmp_path, capsys):
     groups = [
         (f"{g} env={env}", env, s)
         for g, s in (("a", 0.01), ("<b>", 0.02))
@@ -184,7 +179,7 @@ def test_the_page_of_a_sequence_has_the_tables_of_the_comparison(
     assert kinds == ["data:image/png"] * 3 + ["data:video/mp4"], "two games, profiles, a film"
 
 
-def test_what_is_no_run_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_run_is_one_message(tmp_path, capsys):
     assert program.main(["report", str(tmp_path)]) == 2
     assert "is no run and no sequence. Expected a folder with" in capsys.readouterr().err
     run = write_run(tmp_path / "run", seed=1, records=1)

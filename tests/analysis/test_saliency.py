@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import imageio.v3 as iio
 import numpy as np
@@ -13,7 +12,7 @@ from tests.house import ROOT
 PONG = f"--load_model_url={ROOT / 'models' / 'pong'}"
 
 
-def film_of(folder: Path, *options: str, status: int = 0) -> tuple[np.ndarray, dict, dict]:
+def film_of(folder, *options, status=0):
     """Run the command; return (frames of the film, raw maps, settings)."""
     assert main([PONG, f"--output={folder}", *options]) == status
     maps = dict(np.load(folder / "maps.npz"))
@@ -22,7 +21,7 @@ def film_of(folder: Path, *options: str, status: int = 0) -> tuple[np.ndarray, d
     return film, maps, settings
 
 
-def test_a_film_and_its_maps_are_written(tmp_path: Path) -> None:
+def test_a_film_and_its_maps_are_written(tmp_path):
     film, maps, settings = film_of(tmp_path, "--start=30", "--steps=6", "--density=12")
     assert film.shape == (6, 440, 320, 3)
     assert maps["policy"].shape == maps["value"].shape == (6, 7, 7)
@@ -37,7 +36,7 @@ def test_a_film_and_its_maps_are_written(tmp_path: Path) -> None:
     assert iio.imread(tmp_path / "still.png").shape == (440, 320, 3)
 
 
-def test_another_agent_is_asked_about_the_same_states(tmp_path: Path) -> None:
+def test_another_agent_is_asked_about_the_same_states(tmp_path):
     options = ["--density=12", "--start=30"]
     film_of(tmp_path / "pong", "--steps=4", *options)
     actions = tmp_path / "pong" / "actions.json"
@@ -59,13 +58,11 @@ def test_another_agent_is_asked_about_the_same_states(tmp_path: Path) -> None:
         main([*arguments, "--start=34"])
 
 
-def test_ctrl_c_keeps_what_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_keeps_what_is_there(tmp_path, monkeypatch, capsys):
     asked = Perturbation.maps
     calls: list[int] = []
 
-    def maps(self: Perturbation, *arguments: object) -> dict[str, np.ndarray]:
+    def maps(self, *arguments):
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt

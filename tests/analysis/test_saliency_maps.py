@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from ritornello.agent.models.base import ActorCritic, Inputs
+from ritornello.agent.models.base import Inputs
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.models.torsos import PixelConv2d
 from ritornello.analysis.saliency import Grid, Perturbation
@@ -17,7 +16,7 @@ SIZE = 40
 SPEC = EnvSpec("Test-v0", (1, SIZE, SIZE), "uint8", 3, ("NOOP", "UP", "DOWN"), 4)
 
 
-def some_inputs(obs: Tensor) -> Inputs:
+def some_inputs(obs):
     return Inputs(
         obs[None],
         torch.tensor([False]),
@@ -27,7 +26,7 @@ def some_inputs(obs: Tensor) -> Inputs:
     )
 
 
-def some_model(**config: object) -> tuple[ActorCritic, Inputs, Tensor]:
+def some_model(**config):
     """Return a random model that has seen pixels, an observation, and a state that is not zero."""
     generator = torch.Generator().manual_seed(1)
     model = make_model(ModelConfig(**config), SPEC, seed=2).eval()  # type: ignore[arg-type]
@@ -51,7 +50,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_maps_are_those_of_one_forward_per_mask(kind: str) -> None:
+def test_maps_are_those_of_one_forward_per_mask(kind):
     model, inputs, state = some_model(**MODELS[kind])
     grid = Grid(SIZE, SIZE, radius=3.0, density=9)
     heads, _ = model(inputs, state)
@@ -65,7 +64,7 @@ def test_maps_are_those_of_one_forward_per_mask(kind: str) -> None:
     assert torch.equal(model(inputs, state)[0].params, heads.params)
 
 
-def test_what_is_blended_and_with_what_can_be_chosen() -> None:
+def test_what_is_blended_and_with_what_can_be_chosen():
     model, inputs, state = some_model(name="impala_shallow")
     (layer,) = [m for m in model.modules() if isinstance(m, PixelConv2d)]
     assert layer.statistics is not None
@@ -86,7 +85,7 @@ def test_what_is_blended_and_with_what_can_be_chosen() -> None:
         Perturbation(plain, grid, blend="average")
 
 
-def test_masks_are_as_described() -> None:
+def test_masks_are_as_described():
     paper = Grid(84, 84, 5.0, 5)
     masks = paper.masks()
     assert masks.shape == (17, 17, 84, 84)

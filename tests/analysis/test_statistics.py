@@ -24,7 +24,7 @@ scores = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=6)
 several_games = st.lists(scores, min_size=1, max_size=4)
 
 
-def test_the_interval_covers_as_often_as_it_says() -> None:
+def test_the_interval_covers_as_often_as_it_says():
     rng = np.random.default_rng(1)
     hits = 0
     for _ in range(100):
@@ -35,7 +35,7 @@ def test_the_interval_covers_as_often_as_it_says() -> None:
     assert 82 <= hits <= 99  # 95 % of many; the percentile bootstrap of 12 falls a little short
 
 
-def test_games_are_strata_so_their_difference_is_no_uncertainty() -> None:
+def test_games_are_strata_so_their_difference_is_no_uncertainty():
     strata = [[0.0, 0.01, 0.02], [10.0, 10.01, 10.02]]  # six runs
     result = estimate(strata)
     assert result.low is not None
@@ -47,7 +47,7 @@ def test_games_are_strata_so_their_difference_is_no_uncertainty() -> None:
     assert pooled.high - pooled.low > 1.0, "the wrong way, for contrast"
 
 
-def test_few_runs_have_no_interval_but_the_lowest_and_the_highest() -> None:
+def test_few_runs_have_no_interval_but_the_lowest_and_the_highest():
     assert estimate([[2.0]]) == Estimate(2.0)
     assert estimate([[2.0, 3.0], [4.0]]) == Estimate(3.0), "of several games it would mislead"
     four = estimate([[1.0, 2.0, 3.0, 6.0]])
@@ -60,16 +60,14 @@ def test_few_runs_have_no_interval_but_the_lowest_and_the_highest() -> None:
 
 
 @pytest.fixture
-def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_resamples(monkeypatch):
     monkeypatch.setattr(statistics, "RESAMPLES", 20)
 
 
 @pytest.mark.usefixtures("few_resamples")
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(several_games, st.data())
-def test_the_fast_statistics_are_those_of_the_papers(
-    games: list[list[float]], data: st.DataObject
-) -> None:
+def test_the_fast_statistics_are_those_of_the_papers(games, data):
     others = [data.draw(scores) for _ in games]
     assert estimate(games).value == pytest.approx(interquartile_mean_loops(games))
     assert probability_of_improvement(games, others).value == pytest.approx(
@@ -81,7 +79,7 @@ def test_the_fast_statistics_are_those_of_the_papers(
     assert (bounds is None) == (min(map(len, games)) < 2 or sum(map(len, games)) < FEW)
 
 
-def test_improvement_is_of_pairs_within_games() -> None:
+def test_improvement_is_of_pairs_within_games():
     # Of the 6 pairs of the first game 3 are won and 1 is a tie; of the second game's all 2.
     found = probability_of_improvement([[1.0, 5.0], [2.0]], [[0.0, 1.0, 7.0], [1.0, 0.0]])
     assert found == Estimate((3.5 / 6 + 1.0) / 2)  # one run of a game: no interval
@@ -93,7 +91,7 @@ def test_improvement_is_of_pairs_within_games() -> None:
     assert (same.value, same.low, same.high) == (0.5, 0.5, 0.5)
 
 
-def test_in_a_profile_each_game_counts_the_same() -> None:
+def test_in_a_profile_each_game_counts_the_same():
     share, _ = profile([[1.0], [0.0, 0.0, 0.0]], np.array([-1.0, 0.0, 0.5, 1.0]))
     # At 0 and at 1 nothing is above that is not more than it.
     assert share.tolist() == [1.0, 0.5, 0.5, 0.0]
@@ -105,7 +103,7 @@ def test_in_a_profile_each_game_counts_the_same() -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan")])
-def test_a_score_that_is_no_number_is_refused_and_not_left_out(bad: float) -> None:
+def test_a_score_that_is_no_number_is_refused_and_not_left_out(bad):
     games = [[1.0, bad, 2.0]]
     for refused in (
         lambda: estimate(games),

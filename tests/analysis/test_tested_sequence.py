@@ -20,13 +20,13 @@ from ritornello.sequences.plan import is_test, parse_plan
 PONG, DEMON, CARNIVAL = (f"{n}NoFrameskip-v4" for n in ("Pong", "DemonAttack", "Carnival"))
 
 
-def game(points: float) -> Game:
+def game(points):
     """A game of two lives, the first without a point."""
     return Game(0, points, 30, 120, "ab", (Life(0.0, 10), Life(points, 20)))
 
 
 @pytest.fixture(scope="module")
-def tested(tmp_path_factory: pytest.TempPathFactory) -> SequenceFolder:
+def tested(tmp_path_factory):
     """Two seeds of two runs; the second one starts from the first and forgets most of it."""
     data = {
         "seeds": [1, 2],
@@ -55,11 +55,11 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> SequenceFolder:
     return folder
 
 
-def test_what_is_kept_is_the_mean_share_of_the_old_games() -> None:
+def test_what_is_kept_is_the_mean_share_of_the_old_games():
     flags = {"env": f"{DEMON},{CARNIVAL},{PONG}", "env_shares": [1, 1, 0]}
     assert own_games(flags) == [DEMON, CARNIVAL]
 
-    def tables(**means: float) -> list[Table]:
+    def tables(**means):
         games = {"demon": DEMON, "carnival": CARNIVAL, "pong": PONG}
         return [
             Table("x", games[name], (Checkpoint(1, np.array([m]), np.array([1.0])),), Path(), False)
@@ -71,7 +71,7 @@ def test_what_is_kept_is_the_mean_share_of_the_old_games() -> None:
     assert kept(old, new, [PONG]) is None, "there is no share of a score below zero"
 
 
-def test_the_table_has_each_game_of_the_last_checkpoints(tested: SequenceFolder) -> None:
+def test_the_table_has_each_game_of_the_last_checkpoints(tested):
     write_scores(tested)
     with (tested.path / GAMES_TABLE).open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -83,9 +83,7 @@ def test_the_table_has_each_game_of_the_last_checkpoints(tested: SequenceFolder)
     assert {row["length_steps"] for row in rows} == {"30"}
 
 
-def test_the_page_has_a_row_per_configuration_and_both_kinds_of_returns(
-    tested: SequenceFolder,
-) -> None:
+def test_the_page_has_a_row_per_configuration_and_both_kinds_of_returns(tested):
     write_scores(tested)
     games, lives = (tested.path / SCORES_PAGE).read_text().split("# forgetting: ")[1:]
     assert "of the games of one checkpoint in test mode" in games
@@ -95,7 +93,7 @@ def test_the_page_has_a_row_per_configuration_and_both_kinds_of_returns(
     assert "| old games | 200 | 2 | 4 | 750.0" in lives
 
 
-def test_a_sequence_without_tests_has_no_page(tmp_path: Path) -> None:
+def test_a_sequence_without_tests_has_no_page(tmp_path):
     plan = parse_plan({"base": {"env": PONG}}, default_name="plain", where="here")
     folder = SequenceFolder.create(tmp_path, plan, [])
     write_scores(folder)

@@ -1,5 +1,4 @@
 from math import inf
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,25 +30,23 @@ observed = st.lists(
 
 
 @given(observed)
-def test_half_the_runs_arrive_when_kaplan_and_meier_say(
-    runs: list[tuple[float, bool]],
-) -> None:
+def test_half_the_runs_arrive_when_kaplan_and_meier_say(runs):
     times, reached = (np.array(column) for column in zip(*runs, strict=True))
     expected = median_time_loops(times.tolist(), reached.tolist(), [1.0] * len(runs))
     assert float(half_time(times, reached)) == pytest.approx(expected)
 
 
-def half(*runs: tuple[float, bool]) -> Estimate:
+def half(*runs):
     return half_time_estimate(*zip(*runs, strict=True))
 
 
-def test_without_runs_that_ended_early_it_is_the_median() -> None:
+def test_without_runs_that_ended_early_it_is_the_median():
     assert half((3.0, True), (1.0, True), (9.0, True)).value == 3.0
     assert half((3.0, True), (1.0, True)).value == 2.0
     assert half((7.0, True)) == Estimate(7.0)  # one run: no interval
 
 
-def test_runs_that_never_arrive_are_neither_left_out_nor_counted_as_arrived() -> None:
+def test_runs_that_never_arrive_are_neither_left_out_nor_counted_as_arrived():
     # The two that arrived did so at 1 and 2. Left out, the others would make this 1.5.
     late = half((1.0, True), (2.0, True), (5.0, False), (5.0, False), (5.0, False))
     assert late.value == inf
@@ -59,7 +56,7 @@ def test_runs_that_never_arrive_are_neither_left_out_nor_counted_as_arrived() ->
     assert time_text(half(*[(5.0, False)] * 5)) == "not reached [not reached, not reached]"
 
 
-def test_a_score_is_reached_between_two_records_and_for_the_first_time() -> None:
+def test_a_score_is_reached_between_two_records_and_for_the_first_time():
     curve = curve_of([(100, 0.0), (200, 10.0), (300, 4.0), (400, 20.0)])
     assert arrival(curve, 5.0) == Arrival(True, 150.0, 15.0)
     assert arrival(curve, 10.0) == Arrival(True, 200.0, 20.0)
@@ -67,7 +64,7 @@ def test_a_score_is_reached_between_two_records_and_for_the_first_time() -> None
     assert arrival(curve, 21.0) == Arrival(False, 400.0, 40.0)
 
 
-def test_runs_of_all_lengths_are_compared(tmp_path: Path) -> None:
+def test_runs_of_all_lengths_are_compared(tmp_path):
     write_run(tmp_path / "a1", seed=0, slope=0.1)
     write_run(tmp_path / "a2", seed=2, slope=0.1, end=300, finished=False)
     write_run(tmp_path / "b1", seed=0, slope=0.2)
@@ -80,9 +77,7 @@ def test_runs_of_all_lengths_are_compared(tmp_path: Path) -> None:
     assert "2: > 300 (> 0.5 min) |" in text
 
 
-def test_a_share_of_human_play_is_a_raw_score_of_each_game(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_share_of_human_play_is_a_raw_score_of_each_game(tmp_path, capsys):
     for env, slope in ((PONG, 0.05), (BREAKOUT, 0.05), (POLE, 0.05)):
         for seed in (1, 2):
             write_run(tmp_path / f"{env}{seed}", seed=seed, slope=slope, env=env)

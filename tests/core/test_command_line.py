@@ -18,13 +18,13 @@ from tests.house import ROOT
     ("arguments", "value"),
     [([], False), (["--on"], True), (["--on=true"], True), (["--on", "False"], False)],
 )
-def test_a_switch_is_named_or_given_a_value(arguments: list[str], value: bool) -> None:
+def test_a_switch_is_named_or_given_a_value(arguments, value):
     parser = argparse.ArgumentParser()
     add_switch(parser, "--on", "does it")
     assert parser.parse_args(arguments).on is value
 
 
-def test_what_is_neither_true_nor_false_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_neither_true_nor_false_is_refused(capsys):
     parser = argparse.ArgumentParser()
     add_switch(parser, "--on", "does it", default=True)
     with pytest.raises(SystemExit) as ended:
@@ -34,9 +34,7 @@ def test_what_is_neither_true_nor_false_is_refused(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_what_a_terminal_would_obey_is_told_as_text(
-    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_terminal_would_obey_is_told_as_text(is_terminal, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
     tell("left out: \x1b]0;owned\x07\r é │ \x9b2J\n  a second line: \udcff" + "x" * 20_000)
     first, *others = capsys.readouterr().out.splitlines()
@@ -47,7 +45,7 @@ def test_what_a_terminal_would_obey_is_told_as_text(
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="pipes are another thing there")
-def test_a_reader_that_wants_no_more_is_no_error() -> None:
+def test_a_reader_that_wants_no_more_is_no_error():
     reader, writer = os.pipe()
     os.close(reader)
     try:

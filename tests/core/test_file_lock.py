@@ -4,7 +4,6 @@ import errno
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from ritornello.core.file_lock import FileLock
 from tests.deadlines import HANGS_S
 
 
-def test_a_lock_has_one_holder_until_it_is_released(tmp_path: Path) -> None:
+def test_a_lock_has_one_holder_until_it_is_released(tmp_path):
     first, second = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
     assert first.acquire()
     assert first.acquire(), "it is ours already"
@@ -26,9 +25,7 @@ def test_a_lock_has_one_holder_until_it_is_released(tmp_path: Path) -> None:
     assert second.acquire()
 
 
-def test_who_asks_whether_a_lock_is_held_makes_nothing_and_is_in_nobodys_way(
-    tmp_path: Path,
-) -> None:
+def test_who_asks_whether_a_lock_is_held_makes_nothing_and_is_in_nobodys_way(tmp_path):
     path = tmp_path / "lock"
     holder = FileLock(path)
     assert not holder.is_held()
@@ -44,7 +41,7 @@ def test_who_asks_whether_a_lock_is_held_makes_nothing_and_is_in_nobodys_way(
 
 
 @pytest.mark.process
-def test_a_killed_process_leaves_no_lock_and_its_child_keeps_it(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_no_lock_and_its_child_keeps_it(tmp_path):
     lock = FileLock(tmp_path / "lock")
     assert lock.acquire()
     child = subprocess.Popen(
@@ -63,7 +60,7 @@ def test_a_killed_process_leaves_no_lock_and_its_child_keeps_it(tmp_path: Path) 
         child.communicate(timeout=HANGS_S)
 
 
-def test_waiting_ends_at_its_deadline_or_when_nobody_wants_it_any_more(tmp_path: Path) -> None:
+def test_waiting_ends_at_its_deadline_or_when_nobody_wants_it_any_more(tmp_path):
     holder, other = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
     assert holder.acquire()
     looks: list[int] = []
@@ -72,7 +69,7 @@ def test_waiting_ends_at_its_deadline_or_when_nobody_wants_it_any_more(tmp_path:
     assert not other.wait(1000.0, lambda: False)
 
 
-def test_a_link_is_not_followed_and_a_folder_is_no_lock(tmp_path: Path) -> None:
+def test_a_link_is_not_followed_and_a_folder_is_no_lock(tmp_path):
     (tmp_path / "victim").write_text("precious")
     (tmp_path / "link").symlink_to(tmp_path / "victim")
     (tmp_path / "folder").mkdir()
@@ -87,10 +84,8 @@ def test_a_link_is_not_followed_and_a_folder_is_no_lock(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(file_lock.fcntl is None, reason="no flock here")
-def test_where_the_file_system_has_no_locks_every_one_is_granted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(file: int, operation: int) -> None:
+def test_where_the_file_system_has_no_locks_every_one_is_granted(tmp_path, monkeypatch):
+    def refuse(file, operation):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(file_lock.fcntl, "flock", refuse)
@@ -98,7 +93,7 @@ def test_where_the_file_system_has_no_locks_every_one_is_granted(
 
 
 @pytest.mark.parametrize("pid", ["1e999", "[]"])
-def test_a_holder_that_makes_no_sense_is_another_process(tmp_path: Path, pid: str) -> None:
+def test_a_holder_that_makes_no_sense_is_another_process(tmp_path, pid):
     path = tmp_path / "lock"
     path.write_text(f'{{"pid": {pid}, "host": "a", "since": "b"}}')
     assert FileLock(path).holder() == "another process"

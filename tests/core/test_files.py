@@ -1,6 +1,5 @@
 import errno
 import os
-from pathlib import Path
 
 import pytest
 
@@ -11,23 +10,23 @@ from tests.faulty import Fault, Plan
 class Watched(files.Disk):
     """Notes what is asked of it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.asked: list[str] = []
 
-    def sync(self, path: Path) -> None:
+    def sync(self, path):
         self.asked.append(f"sync {path.name.rsplit('.', 2)[0]}")
         super().sync(path)
 
-    def sync_folder(self, path: Path) -> None:
+    def sync_folder(self, path):
         self.asked.append("sync_folder")
         super().sync_folder(path)
 
-    def replace(self, source: Path, target: Path) -> None:
+    def replace(self, source, target):
         self.asked.append(f"replace {target.name}")
         super().replace(source, target)
 
 
-def test_content_is_synced_before_the_name_changes_and_the_name_afterwards(tmp_path: Path) -> None:
+def test_content_is_synced_before_the_name_changes_and_the_name_afterwards(tmp_path):
     watched = Watched()
     with files.using(watched):
         atomic_file.write_text(tmp_path / "a.txt", "näh\n")
@@ -36,17 +35,17 @@ def test_content_is_synced_before_the_name_changes_and_the_name_afterwards(tmp_p
     assert type(files.disk()) is files.Disk
 
 
-def failing(point: str, nth: int = 1, *, for_ever: bool = False) -> Plan:
+def failing(point, nth=1, *, for_ever=False):
     return Plan([Fault((point,), "enospc", nth=nth, for_ever=for_ever)])
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
 def test_a_file_system_that_syncs_no_folders_holds_files_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+    tmp_path, monkeypatch, number
+):
     real = files._sync
 
-    def sync(path: Path) -> None:
+    def sync(path):
         if path.is_dir():
             raise OSError(number, os.strerror(number))
         real(path)
@@ -61,9 +60,7 @@ OPERATIONS = ("file.open", "file.write", "file.sync", "file.replace")
 
 @pytest.mark.parametrize("point", OPERATIONS)
 @pytest.mark.parametrize("for_ever", [False, True])
-def test_whatever_fails_the_old_file_stays_and_nothing_is_left(
-    tmp_path: Path, point: str, for_ever: bool
-) -> None:
+def test_whatever_fails_the_old_file_stays_and_nothing_is_left(tmp_path, point, for_ever):
     path = tmp_path / "a.txt"
     atomic_file.write_text(path, "old")
     plan = failing(point, for_ever=for_ever)
@@ -75,19 +72,17 @@ def test_whatever_fails_the_old_file_stays_and_nothing_is_left(
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_a_file_that_cannot_be_removed_does_not_hide_what_went_wrong_first(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_removed_does_not_hide_what_went_wrong_first(tmp_path):
     plan = Plan([Fault(("file.sync",), "enospc"), Fault(("file.unlink",), "eio")])
     with faults.loaded(plan), pytest.raises(OSError, match="No space left"):
         atomic_file.write_text(tmp_path / "a.txt", "new")
     assert [path.name for path in tmp_path.iterdir()] == [f".a.txt.{os.getpid()}.tmp"]
 
 
-def test_a_second_name_is_a_copy_where_the_file_system_knows_no_links(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_name_is_a_copy_where_the_file_system_knows_no_links(tmp_path, monkeypatch):
     (tmp_path / "a").write_text("content", encoding="utf-8")
 
-    def refuse(*_: object) -> None:
+    def refuse(*_):
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)

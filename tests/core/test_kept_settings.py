@@ -35,7 +35,7 @@ DEEDS = {
 log = logging.getLogger("ritornello.agent.run.training")
 
 
-def state() -> tuple[object, ...]:
+def state():
     root = logging.getLogger()
     return (
         *(os.getcwd(), sys.stdout, sys.stderr, sys.getrecursionlimit(), len(warnings.filters)),

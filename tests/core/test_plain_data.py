@@ -22,7 +22,7 @@ ANYTHING = st.recursive(
 )
 
 
-def nested(depth: int) -> list:
+def nested(depth):
     value: list = []
     for _ in range(depth):
         value = [value]

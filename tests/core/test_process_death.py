@@ -39,7 +39,7 @@ time.sleep(3600)
 """
 
 
-def start(program: str, **more):
+def start(program, **more):
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)],
         cwd=ROOT,
@@ -49,11 +49,11 @@ def start(program: str, **more):
     )
 
 
-def numbers(process) -> list[int]:
+def numbers(process):
     return [int(number) for number in process.stdout.readline().split()]
 
 
-def lives(pid: int) -> bool:
+def lives(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -61,7 +61,7 @@ def lives(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def cleaned_up(*pids: int):
+def cleaned_up(*pids):
     """Whatever a failing test leaves."""
     try:
         yield

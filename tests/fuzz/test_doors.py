@@ -8,9 +8,6 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -84,7 +81,7 @@ arguments = st.one_of(
     stored=st.one_of(st.none(), damaged_tree({"lr": 0.1, "batch_size": 4, "env": "CartPole-v1"})),
     family=st.sampled_from(("atari", "vector", "several-games")),
 )
-def test_command_lines(argv: list[str], stored: Any, family: str) -> None:
+def test_command_lines(argv, stored, family):
     with honoured_or_refused():
         flags = parse(argv, lambda url: stored or {}, lambda env, _: family)
         assert Flags(**json.loads(json.dumps(flags.to_json()))) == flags
@@ -96,7 +93,7 @@ def test_command_lines(argv: list[str], stored: Any, family: str) -> None:
         damaged_tree(BUFFERS), damaged_tree(BUFFERS).map(json.dumps).flatmap(damaged_text)
     )
 )
-def test_replay_parameters(value: Any) -> None:
+def test_replay_parameters(value):
     with honoured_or_refused():
         configs = parse_replay_parameters(value)
         assert parse_replay_parameters(json.loads(json.dumps(normal_form(configs)))) == configs
@@ -105,7 +102,7 @@ def test_replay_parameters(value: Any) -> None:
 
 @settings(max_examples=50 * TIMES, suppress_health_check=WITH_FOLDER)
 @given(text=st.one_of(damaged_tree(PLAN).map(yaml.safe_dump), damaged_text(yaml.safe_dump(PLAN))))
-def test_plans_of_sequences(text: str, tmp_path: Path) -> None:
+def test_plans_of_sequences(text, tmp_path):
     path = tmp_path / "plan.yaml"
     path.write_text(text, encoding="utf-8", errors="replace")
     with honoured_or_refused(tmp_path):
@@ -116,7 +113,7 @@ def test_plans_of_sequences(text: str, tmp_path: Path) -> None:
 
 @settings(max_examples=50 * TIMES, suppress_health_check=WITH_FOLDER)
 @given(data=st.data())
-def test_saved_sequences(data: st.DataObject, tmp_path: Path) -> None:
+def test_saved_sequences(data, tmp_path):
     path = tmp_path / "plan.yaml"
     path.write_text(yaml.safe_dump(PLAN))
     folder = SequenceFolder.create(tmp_path / "results", load_plan(str(path)), [])
@@ -130,7 +127,7 @@ def test_saved_sequences(data: st.DataObject, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def sound_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sound_run(tmp_path_factory):
     """The folder of a short run of CartPole."""
     results = tmp_path_factory.mktemp("runs")
     with quietly():
@@ -141,7 +138,7 @@ def sound_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextlib.contextmanager
-def quietly() -> Iterator[io.StringIO]:
+def quietly():
     """Keep what is printed, and leave torch's settings, which are for the whole process."""
     said = io.StringIO()
     with (
@@ -155,7 +152,7 @@ def quietly() -> Iterator[io.StringIO]:
 
 @settings(max_examples=60 * TIMES, suppress_health_check=WITH_FOLDER)
 @given(data=st.data())
-def test_bytes_of_checkpoints(data: st.DataObject, sound_run: Path, tmp_path: Path) -> None:
+def test_bytes_of_checkpoints(data, sound_run, tmp_path):
     folder = tmp_path / "checkpoints"
     shutil.copytree(sound_run / "checkpoints", folder, dirs_exist_ok=True)
     victim = data.draw(st.sampled_from(sorted(folder.glob("update_*"))))
@@ -166,7 +163,7 @@ def test_bytes_of_checkpoints(data: st.DataObject, sound_run: Path, tmp_path: Pa
 
 @settings(max_examples=8 * TIMES, suppress_health_check=WITH_FOLDER)
 @given(data=st.data())
-def test_files_of_run_folders(data: st.DataObject, sound_run: Path, tmp_path: Path) -> None:
+def test_files_of_run_folders(data, sound_run, tmp_path):
     run = tmp_path / "run"
     shutil.rmtree(run, ignore_errors=True)
     shutil.copytree(sound_run, run)

@@ -1,7 +1,6 @@
 """A comparison of the page reads nothing through a link, although its readers would follow one."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ ROUTES = ("compare", "compare.png")
 
 
 @pytest.fixture
-def private(tmp_path: Path) -> Path:
+def private(tmp_path):
     """A run elsewhere, whose flags, sessions and scores are nobody's business."""
     some = [record(n, score=SECRET_SCORE) for n in range(1, 21)]
     folder = make_run(tmp_path / "private", "Pong_1", some, api_key=SECRET)
@@ -25,14 +24,14 @@ def private(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Path:
+def results(tmp_path):
     root = tmp_path / "results"
     make_run(root, "hostile", api_key="x")
     make_run(root, "other", api_key="y")
     return root
 
 
-def refused(results: Path) -> None:
+def refused(results):
     """Fail unless each route refuses to compare the hostile run, and tells nothing."""
     browser = Browser(results).enter()
     for route in ROUTES:
@@ -46,9 +45,7 @@ def refused(results: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["flags.json", "run.json", "metrics.jsonl"])
-def test_no_file_of_a_compared_run_is_read_through_a_link(
-    results: Path, private: Path, name: str
-) -> None:
+def test_no_file_of_a_compared_run_is_read_through_a_link(results, private, name):
     (results / "hostile" / name).unlink()
     (results / "hostile" / name).symlink_to(private / name)
     refused(results)

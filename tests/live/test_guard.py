@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from ritornello.live.guard import POST_HEADER
@@ -19,13 +17,13 @@ OF_ANOTHER_PAGE: tuple[dict[str, str | None], ...] = (
 
 
 @pytest.fixture
-def browser(tmp_path: Path) -> Browser:
+def browser(tmp_path):
     make_run(tmp_path, "run")
     return Browser(tmp_path)
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_nothing_is_shown_without_the_token(browser: Browser, address: str) -> None:
+def test_nothing_is_shown_without_the_token(browser, address):
     for token in ("", "wrong", "é"):
         answer = browser.get(address, params={"token": token})
         assert answer.status_code == 403
@@ -34,9 +32,7 @@ def test_nothing_is_shown_without_the_token(browser: Browser, address: str) -> N
     assert browser.get(address).status_code == 403
 
 
-def test_the_address_with_the_token_gives_a_cookie_and_leads_to_one_without(
-    browser: Browser,
-) -> None:
+def test_the_address_with_the_token_gives_a_cookie_and_leads_to_one_without(browser):
     answer = browser.get("/", params={"token": browser.keys.token})
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
     cookie = answer.headers["set-cookie"]
@@ -47,7 +43,7 @@ def test_the_address_with_the_token_gives_a_cookie_and_leads_to_one_without(
 
 
 @pytest.mark.parametrize("host", FOREIGN_HOSTS)
-def test_a_foreign_host_is_refused_with_every_secret(browser: Browser, host: str) -> None:
+def test_a_foreign_host_is_refused_with_every_secret(browser, host):
     browser.enter()
     token = {"token": browser.keys.token}
     for address, secret in (("/api/runs", {}), ("/", token)):
@@ -55,7 +51,7 @@ def test_a_foreign_host_is_refused_with_every_secret(browser: Browser, host: str
         assert answer.status_code == 400
 
 
-def test_a_number_is_a_host_only_where_it_was_asked_for(tmp_path: Path) -> None:
+def test_a_number_is_a_host_only_where_it_was_asked_for(tmp_path):
     open_one = Browser(tmp_path, any_address=True)
     cookie = f"{open_one.keys.cookie_name}={open_one.keys.cookie}"
     for host, status in (("10.0.0.7:80", 200), ("evil.example", 400)):
@@ -63,12 +59,12 @@ def test_a_number_is_a_host_only_where_it_was_asked_for(tmp_path: Path) -> None:
         assert answer.status_code == status
 
 
-def allowed(browser: Browser) -> dict[str, str]:
+def allowed(browser):
     return {POST_HEADER: browser.keys.post, "origin": HOST, "sec-fetch-site": "same-origin"}
 
 
 @pytest.mark.parametrize("change", OF_ANOTHER_PAGE)
-def test_a_post_of_another_page_is_refused(browser: Browser, change: dict[str, str | None]) -> None:
+def test_a_post_of_another_page_is_refused(browser, change):
     browser.enter()
     headers = {n: v for n, v in {**allowed(browser), **change}.items() if v is not None}
     answer = browser.post("/api/runs", json={}, headers=headers)
@@ -78,7 +74,7 @@ def test_a_post_of_another_page_is_refused(browser: Browser, change: dict[str, s
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_every_answer_has_the_content_policy(browser: Browser, address: str) -> None:
+def test_every_answer_has_the_content_policy(browser, address):
     for answer in (browser.get(address), browser.enter().get(address)):
         assert answer.headers["content-security-policy"].startswith("default-src 'self';")
         assert "unsafe" not in answer.headers["content-security-policy"]

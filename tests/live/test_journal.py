@@ -1,6 +1,4 @@
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,24 +17,22 @@ DAMAGED = (
 )  # fmt: skip
 
 
-def journal_of(folder: Path) -> Journal:
+def journal_of(folder):
     read = Journal(ResultsFolder(folder.parent), folder.name)
     read.read()
     return read
 
 
-def add(folder: Path, content: bytes) -> None:
+def add(folder, content):
     with (folder / "metrics.jsonl").open("ab") as file:
         file.write(content)
 
 
-def steps_of(read: Journal) -> Any:
+def steps_of(read):
     return read.rows([])["steps"]
 
 
-def test_the_columns_are_those_of_the_records_and_grow_from_where_reading_ended(
-    tmp_path: Path,
-) -> None:
+def test_the_columns_are_those_of_the_records_and_grow_from_where_reading_ended(tmp_path):
     folder = make_run(tmp_path, "run", [record(n) for n in range(1, 900)])
     read = journal_of(folder)
     rows = read.rows([LOSS, "no/such"], points=1000)
@@ -51,7 +47,7 @@ def test_the_columns_are_those_of_the_records_and_grow_from_where_reading_ended(
     assert read.rows([LOSS])["steps"][-3:] == [90_000, 90_100, 90_200]
 
 
-def test_half_a_line_is_taken_when_it_is_whole(tmp_path: Path) -> None:
+def test_half_a_line_is_taken_when_it_is_whole(tmp_path):
     folder = make_run(tmp_path, "run", 2)
     read = journal_of(folder)
     line = record(3).to_json().encode() + b"\n"
@@ -64,14 +60,14 @@ def test_half_a_line_is_taken_when_it_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", DAMAGED)
-def test_a_damaged_line_is_passed_over(tmp_path: Path, line: bytes) -> None:
+def test_a_damaged_line_is_passed_over(tmp_path, line):
     folder = make_run(tmp_path, "run", 2)
     add(folder, line + b"\n")
     write_records(folder, [record(3)], append=True)
     assert steps_of(journal_of(folder)) == [100, 200, 300]
 
 
-def test_a_file_that_was_replaced_or_removed_is_read_anew(tmp_path: Path) -> None:
+def test_a_file_that_was_replaced_or_removed_is_read_anew(tmp_path):
     folder = make_run(tmp_path, "run", 9)
     read = journal_of(folder)
     shorter = folder / "shorter"
@@ -88,7 +84,7 @@ def test_a_file_that_was_replaced_or_removed_is_read_anew(tmp_path: Path) -> Non
     assert read.newest() == {}
 
 
-def test_a_run_that_goes_back_loses_what_it_had_beyond(tmp_path: Path) -> None:
+def test_a_run_that_goes_back_loses_what_it_had_beyond(tmp_path):
     folder = make_run(tmp_path, "run", 9)
     read = journal_of(folder)
     write_records(folder, [record(5, score=77.0), record(6)], append=True)
@@ -101,7 +97,7 @@ def test_a_run_that_goes_back_loses_what_it_had_beyond(tmp_path: Path) -> None:
     st.lists(st.floats(-1e6, 1e6) | st.just(math.nan), min_size=1, max_size=300),
     st.integers(2, 40),
 )
-def test_thinned_rows_keep_both_ends_and_the_extremes(values: list[float], points: int) -> None:
+def test_thinned_rows_keep_both_ends_and_the_extremes(values, points):
     column = np.array(values)
     place = np.arange(len(values), dtype=np.float64)
     steps, minutes, columns = thinned(place, place / 2, {"a": column}, points)

@@ -2,8 +2,6 @@
 
 import json
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +12,7 @@ HALF = "\ud800"  # half a character: JSON can name it, UTF-8 has no bytes for it
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Path:
+def results(tmp_path):
     """A folder of a good run beside odd ones, whose own name is no UTF-8."""
     root = tmp_path / os.fsdecode(b"results\xff")
     make_run(root, "good")
@@ -30,20 +28,20 @@ def results(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def browser(results: Path) -> Browser:
+def browser(results):
     return Browser(results).enter()
 
 
-def strict(text: str) -> Any:
+def strict(text):
     """Read JSON as a browser does, which knows no NaN."""
 
-    def refuse(word: str) -> None:
+    def refuse(word):
         raise AssertionError(f"a browser cannot read {word}")
 
     return json.loads(text, parse_constant=refuse)
 
 
-def test_the_list_has_the_good_run_beside_the_odd_ones(browser: Browser) -> None:
+def test_the_list_has_the_good_run_beside_the_odd_ones(browser):
     answer = browser.get("/api/runs")
     assert answer.status_code == 200
     found = {each["run"]: each for each in strict(answer.text)["runs"]}

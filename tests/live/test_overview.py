@@ -1,7 +1,6 @@
 import json
 import os
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
@@ -11,13 +10,13 @@ from ritornello.live.overview import SPARK_POINTS, Overview
 from tests.live.builders import hold, let_go, make_run, record, write_records, write_status
 
 
-def only(results: Path) -> dict[str, object]:
+def only(results):
     (found,) = Overview(ResultsFolder(results)).runs()
     return found
 
 
 @pytest.mark.parametrize("count", [1, 2000])
-def test_a_run_is_told_by_its_last_record_and_a_small_curve(tmp_path: Path, count: int) -> None:
+def test_a_run_is_told_by_its_last_record_and_a_small_curve(tmp_path, count):
     make_run(
         tmp_path, "seq/001_a_seed1/run", [record(n, score=float(n)) for n in range(1, count + 1)]
     )
@@ -32,7 +31,7 @@ def test_a_run_is_told_by_its_last_record_and_a_small_curve(tmp_path: Path, coun
     assert all(step == 100 * score for step, score in curve)
 
 
-def test_the_state_is_what_the_files_and_the_process_say(tmp_path: Path) -> None:
+def test_the_state_is_what_the_files_and_the_process_say(tmp_path):
     folder = make_run(tmp_path, "run")
     assert only(tmp_path)["state"] == "stopped"
     hold(folder)
@@ -51,7 +50,7 @@ def test_the_state_is_what_the_files_and_the_process_say(tmp_path: Path) -> None
     assert only(tmp_path)["state"] == "ended"
 
 
-def test_a_process_that_is_gone_is_not_believed_to_train(tmp_path: Path) -> None:
+def test_a_process_that_is_gone_is_not_believed_to_train(tmp_path):
     folder = make_run(tmp_path, "run")
     hold(folder)
     let_go()
@@ -65,8 +64,8 @@ def test_a_process_that_is_gone_is_not_believed_to_train(tmp_path: Path) -> None
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux counts what is read")
 def test_of_long_runs_only_the_edges_are_read_and_only_when_something_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     runs, records, results = 20, 4000, tmp_path / "results"
     for number in range(runs):
         folder = make_run(results, f"group{number % 7}/run{number:03d}", 1, seed=number)

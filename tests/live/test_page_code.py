@@ -27,7 +27,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def problems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+def problems(tmp_path_factory):
     """What each test found, by its name: all run in one process, which takes a second to start."""
     page = tmp_path_factory.mktemp("page") / "static"
     shutil.copytree(STATIC, page)
@@ -44,6 +44,6 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
     return found
 
 
-def test_the_page_does_what_its_tests_say(problems: dict[str, str | None]) -> None:
+def test_the_page_does_what_its_tests_say(problems):
     assert len(problems) > 10
     assert {name: problem for name, problem in problems.items() if problem} == {}

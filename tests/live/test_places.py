@@ -1,5 +1,4 @@
 import os
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ HOSTILE = (
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> ResultsFolder:
+def results(tmp_path):
     make_run(tmp_path / "outside_of_it", "secret")
     root = tmp_path / "results"
     make_run(root, "run")
@@ -25,13 +24,13 @@ def results(tmp_path: Path) -> ResultsFolder:
     return ResultsFolder(root)
 
 
-def test_runs_are_found_at_any_depth_and_never_through_a_link(results: ResultsFolder) -> None:
+def test_runs_are_found_at_any_depth_and_never_through_a_link(results):
     assert results.runs() == ["run", "sequence/001_a_seed1/Pong_1"]
     assert results.folder("sequence/001_a_seed1/Pong_1").is_dir()
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_no_name_leads_out_of_the_folder(results: ResultsFolder, name: str) -> None:
+def test_no_name_leads_out_of_the_folder(results, name):
     with pytest.raises(NotThereError):
         results.folder(name)
     with pytest.raises(NotThereError):
@@ -40,7 +39,7 @@ def test_no_name_leads_out_of_the_folder(results: ResultsFolder, name: str) -> N
     assert results.listing(name, "films") == []
 
 
-def test_a_link_in_a_run_is_not_followed_and_a_pipe_not_waited_for(results: ResultsFolder) -> None:
+def test_a_link_in_a_run_is_not_followed_and_a_pipe_not_waited_for(results):
     run = results.folder("run")
     (run / "summary.json").symlink_to(run / "flags.json")
     (run / "films").symlink_to(results.root.parent, target_is_directory=True)
@@ -53,7 +52,7 @@ def test_a_link_in_a_run_is_not_followed_and_a_pipe_not_waited_for(results: Resu
         assert file.read(1) == b"{"
 
 
-def test_the_folder_of_one_run_shows_that_run_alone(results: ResultsFolder) -> None:
+def test_the_folder_of_one_run_shows_that_run_alone(results):
     make_run(results.root, "other")
     alone = ResultsFolder(results.root / "run")
     assert alone.runs() == ["run"]

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ from tests.house import ROOT
 
 
 @pytest.mark.process
-def test_it_tells_its_address_and_ends_at_a_signal_with_success(tmp_path: Path) -> None:
+def test_it_tells_its_address_and_ends_at_a_signal_with_success(tmp_path):
     program = subprocess.Popen(
         [sys.executable, "-m", "ritornello.live", str(tmp_path)],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -1,7 +1,5 @@
 import json
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ REPLAY = [{"type": "queue", "capacity": 32, "sample_ratio": 1}]
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Path:
+def results(tmp_path):
     root = tmp_path / "results"
     make_run(root, "run", 30)
     for seed in (1, 2, 3):
@@ -30,15 +28,13 @@ def results(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def browser(results: Path) -> Browser:
+def browser(results):
     return Browser(results).enter()
 
 
 @pytest.mark.parametrize("route", ["run", "rows", "file"])
 @pytest.mark.parametrize("name", HOSTILE)
-def test_no_route_leads_out_of_the_folder(
-    browser: Browser, results: Path, route: str, name: str
-) -> None:
+def test_no_route_leads_out_of_the_folder(browser, results, route, name):
     (results / "link").symlink_to(results / "sequence")
     (results / "run/films").mkdir()
     assert browser.get(f"/api/{route}", params={"run": name, "name": "x.mp4"}).status_code == 404
@@ -47,9 +43,7 @@ def test_no_route_leads_out_of_the_folder(
             assert browser.get("/api/file", params={"run": "run", "name": odd}).status_code == 404
 
 
-def test_a_film_is_served_whole_and_in_parts_and_nothing_else_of_a_run(
-    browser: Browser, results: Path
-) -> None:
+def test_a_film_is_served_whole_and_in_parts_and_nothing_else_of_a_run(browser, results):
     films = results / "run/films"
     films.mkdir()
     content = bytes(range(256)) * 10
@@ -70,7 +64,7 @@ def test_a_film_is_served_whole_and_in_parts_and_nothing_else_of_a_run(
     ] == ["films/a.mp4"]
 
 
-def test_a_run_is_told_with_all_that_its_files_say(browser: Browser, results: Path) -> None:
+def test_a_run_is_told_with_all_that_its_files_say(browser, results):
     folder = results / "run"
     hold(folder)
     write_status(folder, state="training", workers=[{"number": 0}], control={"settings": {}})
@@ -98,15 +92,13 @@ def test_a_run_is_told_with_all_that_its_files_say(browser: Browser, results: Pa
     ["findings.jsonl", "evaluations.csv", "train.log", "run.json", "status.json", "summary.json"],
 )
 @pytest.mark.parametrize("content", DAMAGED)
-def test_no_content_of_a_file_stops_the_page_of_a_run(
-    browser: Browser, results: Path, name: str, content: bytes
-) -> None:
+def test_no_content_of_a_file_stops_the_page_of_a_run(browser, results, name, content):
     (results / "run" / name).write_bytes(content)
     assert browser.get("/api/run", params={"run": "run"}).status_code == 200
 
 
 @pytest.mark.slow
-def test_runs_are_compared_as_the_analysis_does_it(browser: Browser, results: Path) -> None:
+def test_runs_are_compared_as_the_analysis_does_it(browser, results):
     from ritornello.analysis.comparison import compare, game_table
     from ritornello.analysis.runs import find_runs
 
@@ -124,7 +116,7 @@ def test_runs_are_compared_as_the_analysis_does_it(browser: Browser, results: Pa
 
 
 @pytest.mark.parametrize("runs", [[], ["no_such"], ["../results"], [f"r{n}" for n in range(100)]])
-def test_what_cannot_be_compared_is_one_message(browser: Browser, runs: list[str]) -> None:
+def test_what_cannot_be_compared_is_one_message(browser, runs):
     for route in ("compare", "compare.png"):
         answer = browser.get(f"/api/{route}", params={"run": runs})
         assert answer.status_code == 422
@@ -132,9 +124,7 @@ def test_what_cannot_be_compared_is_one_message(browser: Browser, runs: list[str
 
 
 @pytest.mark.parametrize("route", ["runs", "run"])
-def test_the_page_is_told_what_changes_and_the_time_of_the_server(
-    browser: Browser, results: Path, route: str
-) -> None:
+def test_the_page_is_told_what_changes_and_the_time_of_the_server(browser, results, route):
     before_s = time.time()
     said = browser.get(f"/api/{route}", params={"run": "run"}).json()
     assert before_s <= said["now"] <= time.time()
@@ -144,12 +134,10 @@ def test_the_page_is_told_what_changes_and_the_time_of_the_server(
     assert browser.get(f"/api/{route}", params=ask).json()["seen"] != said["seen"]
 
 
-def test_a_command_is_written_for_a_run_that_takes_it_and_no_other(
-    browser: Browser, results: Path
-) -> None:
+def test_a_command_is_written_for_a_run_that_takes_it_and_no_other(browser, results):
     folder = results / "run"
 
-    def send(**command: Any) -> int:
+    def send(**command):
         headers = {POST_HEADER: browser.keys.post}
         answer = browser.post("/api/control?run=run", json=command, headers=headers)
         return answer.status_code

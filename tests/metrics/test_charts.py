@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 
 from ritornello.core.episode import EpisodeEnd
@@ -13,7 +11,7 @@ from ritornello.metrics.run_files import read_evaluations
 from ritornello.metrics.sinks import JsonLinesSink, Tee, TextFilesSink
 
 
-def make_run(folder: Path, records: int = 120, offset: float = 0.0) -> Path:
+def make_run(folder, records=120, offset=0.0):
     folder.mkdir()
     sink = Tee(
         [
@@ -46,7 +44,7 @@ def test_a_run_is_drawn_from_its_files(tmp_path):
     assert {metric for chart in OVERVIEW for metric in chart.metrics} <= METRICS.keys()
 
 
-def make_run_of_two_games(folder: Path, records: int) -> Path:
+def make_run_of_two_games(folder, records):
     folder.mkdir()
     (folder / "flags.json").write_text('{"env": "PongNoFrameskip-v4,ALE/Carnival-v5"}', "utf-8")
     sink = JsonLinesSink(folder / "metrics.jsonl")
@@ -74,9 +72,7 @@ def test_several_games_get_a_panel_each_for_returns_and_for_popart(tmp_path):
     assert (at_the_end.min(), at_the_end.max()) == (2700.0 - 500.0, 2700.0 + 500.0)
 
 
-def test_evaluations_are_drawn_for_each_game_and_damaged_rows_are_passed_over(
-    tmp_path: Path,
-) -> None:
+def test_evaluations_are_drawn_for_each_game_and_damaged_rows_are_passed_over(tmp_path):
     rows = [
         "time,agent_steps,updates,game,policy,games,mean,standard_error,min,max,mean_length,film",
         "1,100,1,A-v0,sampled,5,1.5,0.5,1,2,9,",

@@ -29,16 +29,16 @@ VALUES = {
 class Screen:
     """A sink on a terminal or on a pipe, with a clock that the test moves."""
 
-    def __init__(self, terminal: bool) -> None:
+    def __init__(self, terminal):
         self.file, self.now = io.StringIO(), 0.0
         console = Console(file=self.file, force_terminal=terminal, width=60)
         self.sink = ConsoleSink(GOAL, console, clock=lambda: self.now)
 
-    def text(self) -> str:
+    def text(self):
         return self.file.getvalue()
 
 
-def record(step: int, **values: float) -> Record:
+def record(step, **values):
     return Record(step, 4 * step, step // 10, 3, wall_s=step / 10, values={**VALUES, **values})
 
 
@@ -93,7 +93,7 @@ def test_a_terminal_is_drawn_at_most_twice_a_second_and_given_back():
     assert len(screen.text()) == length
 
 
-def rendered(view: View, width: int = 100) -> str:
+def rendered(view, width=100):
     console = Console(file=io.StringIO(), width=width)
     console.print(view.panel(width))
     return console.file.getvalue()

@@ -1,6 +1,4 @@
 import gc
-from collections.abc import Iterable
-from pathlib import Path
 
 import imageio.v3 as iio
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 from ritornello.metrics.film import Film, FilmError
 
 
-def moving_square(count: int) -> list[np.ndarray]:
+def moving_square(count):
     frames = []
     for number in range(count):
         frame = np.full((48, 64, 3), 40, np.uint8)
@@ -18,14 +16,14 @@ def moving_square(count: int) -> list[np.ndarray]:
     return frames
 
 
-def write(path: Path, frames: Iterable[np.ndarray]) -> Path:
+def write(path, frames):
     with Film(path, 15.0) as film:
         for frame in frames:
             film.add(frame)
     return path
 
 
-def test_a_film_shows_its_frames_in_order(tmp_path: Path) -> None:
+def test_a_film_shows_its_frames_in_order(tmp_path):
     frames = moving_square(12)
     film = write(tmp_path / "new" / "film.mp4", frames)
     shown = list(iio.imiter(film, plugin="pyav"))
@@ -40,22 +38,18 @@ def test_a_film_shows_its_frames_in_order(tmp_path: Path) -> None:
     [None, np.zeros((32, 32, 4), np.uint8), np.zeros((1, 1, 3), np.uint8), np.zeros(3, np.uint8)],
     ids=["none", "transparent", "tiny", "line"],
 )
-def test_what_is_no_picture_is_told_as_one_kind_of_error_and_leaves_no_film(
-    tmp_path: Path, frame: np.ndarray
-) -> None:
+def test_what_is_no_picture_is_told_as_one_kind_of_error_and_leaves_no_film(tmp_path, frame):
     with pytest.raises(FilmError, match=r"film\.mp4 cannot be written: \w+Error"):
         write(tmp_path / "film.mp4", [*moving_square(2), frame])
     assert list(tmp_path.iterdir()) == []
     gc.collect()  # a destructor that tries once more would be told here
 
 
-def test_a_film_that_an_error_cuts_short_replaces_none(
-    tmp_path: Path,
-) -> None:
+def test_a_film_that_an_error_cuts_short_replaces_none(tmp_path):
     path = write(tmp_path / "film.mp4", moving_square(2))
     before = path.read_bytes()
 
-    def interrupted() -> None:
+    def interrupted():
         with Film(path, 15.0) as film:
             film.add(moving_square(1)[0])
             raise KeyboardInterrupt

@@ -1,8 +1,6 @@
 """A machine of files: counters of energy, sensors and processes, and a false library of the GPU."""
 
 import os
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,13 +19,13 @@ RANGE_J = 262_143.0
 class Machine:
     """The root of a file system with counters of energy, and a clock that a test moves."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root):
         self.root, self.now_s = root, 100.0
 
-    def clock(self) -> float:
+    def clock(self):
         return self.now_s
 
-    def zone(self, zone: str, name: str, joules: float) -> Path:
+    def zone(self, zone, name, joules):
         folder = self.root / "sys/class/powercap" / zone
         folder.mkdir(parents=True, exist_ok=True)
         texts = {"name": name, "max_energy_range_uj": round(RANGE_J * 1e6)}
@@ -35,18 +33,16 @@ class Machine:
             (folder / file).write_text(f"{text}\n")
         return folder / "energy_uj"
 
-    def energy(self) -> ProcessorEnergy:
+    def energy(self):
         return ProcessorEnergy(self.root, self.clock)
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def machine(tmp_path):
     return Machine(tmp_path)
 
 
-def test_packages_and_memory_are_added_up_and_nothing_is_counted_twice(
-    machine: Machine,
-) -> None:
+def test_packages_and_memory_are_added_up_and_nothing_is_counted_twice(machine):
     zones = {
         "intel-rapl:0": ("package-0", 10.0),
         "intel-rapl:0:0": ("core", 0.0),  # part of the package
@@ -66,9 +62,7 @@ def test_packages_and_memory_are_added_up_and_nothing_is_counted_twice(
     assert energy.note == ""
 
 
-def test_a_counter_that_starts_again_goes_on_but_not_if_it_was_unseen_or_set_back(
-    machine: Machine,
-) -> None:
+def test_a_counter_that_starts_again_goes_on_but_not_if_it_was_unseen_or_set_back(machine):
     machine.zone("intel-rapl:0", "package-0", RANGE_J - 30.0)
     energy = machine.energy()
     machine.zone("intel-rapl:0", "package-0", 20.0)
@@ -86,9 +80,7 @@ def test_a_counter_that_starts_again_goes_on_but_not_if_it_was_unseen_or_set_bac
     assert energy.note == ""
 
 
-def test_counters_that_cannot_be_read_are_said_and_never_estimated(
-    machine: Machine,
-) -> None:
+def test_counters_that_cannot_be_read_are_said_and_never_estimated(machine):
     assert machine.energy().note.startswith("no energy is measured: ")
     machine.zone("intel-rapl:0", "package-0", 1.0)
     secret = machine.zone("intel-rapl:1", "package-1", 1.0)
@@ -104,7 +96,7 @@ def test_counters_that_cannot_be_read_are_said_and_never_estimated(
     assert "chmod a+r" in machine.energy().note
 
 
-def test_energy_per_step_is_over_the_steps_in_which_it_was_measured_and_over_sessions() -> None:
+def test_energy_per_step_is_over_the_steps_in_which_it_was_measured_and_over_sessions():
     used = {"system/energy_j": 50.0}
     records = [
         # Since which step is not known: the run may have been resumed into another folder.
@@ -127,20 +119,20 @@ class FalseNvml:
 
     NVML_TEMPERATURE_GPU, NVML_CLOCK_SM = 0, 1
 
-    def __init__(self, *untold: str) -> None:
+    def __init__(self, *untold):
         self.energy_mj = 5_000_000
         self.untold = untold
         self.started = 0
 
-    def nvmlInit(self) -> None:
+    def nvmlInit(self):
         self.started += 1
 
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+    def nvmlDeviceGetHandleByUUID(self, uuid):
         if uuid != "GPU-1":
             raise RuntimeError("Not Found")
         return f"handle of {uuid}"
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name):
         answers: dict[str, Any] = {
             "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=87),
             "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=3_000_000_000),
@@ -150,7 +142,7 @@ class FalseNvml:
             "nvmlDeviceGetTotalEnergyConsumption": self.energy_mj,
         }
 
-        def answer(handle: str, *_: int) -> Any:
+        def answer(handle, *_):
             assert handle == "handle of GPU-1"
             if name in self.untold:
                 raise RuntimeError("Not Supported")
@@ -159,7 +151,7 @@ class FalseNvml:
         return answer
 
 
-def test_a_gpu_is_measured_from_the_moment_at_which_it_is_used() -> None:
+def test_a_gpu_is_measured_from_the_moment_at_which_it_is_used():
     nvml, used = FalseNvml(), []
     gpu = Gpu(lambda: nvml, lambda: used[0] if used else None)
     assert gpu.read() == ({}, None)
@@ -181,7 +173,7 @@ def test_a_gpu_is_measured_from_the_moment_at_which_it_is_used() -> None:
     assert (nvml.started, gpu.notes) == (1, [])
 
 
-def test_what_a_gpu_does_not_tell_is_left_out_and_said_once() -> None:
+def test_what_a_gpu_does_not_tell_is_left_out_and_said_once():
     nvml = FalseNvml("nvmlDeviceGetPowerUsage")
     gpu = Gpu(lambda: nvml, lambda: "GPU-1")
     for _ in range(3):
@@ -199,15 +191,15 @@ def test_what_a_gpu_does_not_tell_is_left_out_and_said_once() -> None:
 class FalseProcesses:
     """Two cores (0 and 2) and some processes, whose clocks stand until a test moves them."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch):
         self.used = {os.getpid(): 7.0, 7: 1.0, 8: 1.0}  # 8 is what an environment started
         monkeypatch.setattr(hardware, "usable_cores", lambda: (0, 2))
         psutil = hardware.psutil
         monkeypatch.setattr(psutil, "cpu_percent", lambda percpu: [75.0, 10.0, 50.0])
         monkeypatch.setattr(psutil, "Process", self.process)
 
-    def process(self, pid: int) -> SimpleNamespace:
-        def times() -> SimpleNamespace:
+    def process(self, pid):
+        def times():
             if pid not in self.used:
                 raise NoSuchProcess(pid)
             return SimpleNamespace(user=self.used[pid], system=0.0)
@@ -222,13 +214,11 @@ class FalseProcesses:
 
 
 @pytest.fixture
-def processes(monkeypatch: pytest.MonkeyPatch) -> FalseProcesses:
+def processes(monkeypatch):
     return FalseProcesses(monkeypatch)
 
 
-def test_a_machine_with_everything_is_measured_and_each_metric_is_declared(
-    processes: FalseProcesses, machine: Machine
-) -> None:
+def test_a_machine_with_everything_is_measured_and_each_metric_is_declared(processes, machine):
     machine.zone("intel-rapl:0", "package-0", 1.0)
     nvml = FalseNvml()
     gpu = Gpu(lambda: nvml, lambda: "GPU-1")
@@ -258,14 +248,14 @@ def test_a_machine_with_everything_is_measured_and_each_metric_is_declared(
         check_declared(name)
 
 
-def record(wall_s: float, own: float | None = None, everybody: float = 0.0) -> Record:
+def record(wall_s, own=None, everybody=0.0):
     values = {}
     if own is not None:
         values = {"system/own_cpu_share": own, "system/cpu_percent": everybody}
     return Record(wall_s=wall_s, values=values)
 
 
-def test_the_undisturbed_share_is_of_time_not_of_records() -> None:
+def test_the_undisturbed_share_is_of_time_not_of_records():
     assert undisturbed_share([]) is None
     assert undisturbed_share([record(5), record(10)]) is None
     records = [record(2), record(10, 0.9, 95), record(11, 0.5, 95), record(12, 0.85, 96)]

@@ -10,7 +10,6 @@ from ritornello.metrics.health import (
     RANGES,
     WARM_UP_STEPS,
     Diagnosis,
-    Finding,
 )
 from ritornello.metrics.record import Record, check_declared
 
@@ -21,11 +20,11 @@ RETURN = "episode/return_mean"
 class Feeder:
     """Gives a diagnosis one record after the other."""
 
-    def __init__(self, *, agent_steps: int = 10 * WARM_UP_STEPS, updates: int = 100) -> None:
+    def __init__(self, *, agent_steps=10 * WARM_UP_STEPS, updates=100):
         self.diagnosis = Diagnosis()
         self.steps, self.updates, self.per_record = agent_steps, 5000, updates
 
-    def feed(self, metric: str, *values: float, games: int = 0) -> list[Finding]:
+    def feed(self, metric, *values, games=0):
         findings = []
         for value in values:
             self.updates += self.per_record
@@ -34,7 +33,7 @@ class Feeder:
         return findings
 
 
-def test_a_metric_that_leaves_its_range_and_stays_outside_is_reported_once() -> None:
+def test_a_metric_that_leaves_its_range_and_stays_outside_is_reported_once():
     feeder = Feeder()
     assert feeder.feed(KL, *[0.1] * 9, *[0.9] * (PATIENCE_RECORDS - 1)) == []
     (finding,) = feeder.feed(KL, 0.912)
@@ -45,7 +44,7 @@ def test_a_metric_that_leaves_its_range_and_stays_outside_is_reported_once() -> 
     assert feeder.feed(KL, *[0.9] * 50) == []
 
 
-def test_it_is_reported_again_only_after_it_has_recovered() -> None:
+def test_it_is_reported_again_only_after_it_has_recovered():
     feeder = Feeder()
     bad = [0.9] * PATIENCE_RECORDS
     assert feeder.feed(KL, *[0.9, 0.9, 0.1] * 20) == []  # noise
@@ -56,14 +55,14 @@ def test_it_is_reported_again_only_after_it_has_recovered() -> None:
     assert len(feeder.feed(KL, *bad)) == 1
 
 
-def test_where_each_update_has_a_record_patience_is_counted_in_updates() -> None:
+def test_where_each_update_has_a_record_patience_is_counted_in_updates():
     feeder = Feeder(updates=1)
     assert feeder.feed(KL, *[0.9] * PATIENCE_UPDATES) == []
     assert len(feeder.feed(KL, 0.9)) == 1
 
 
 @pytest.mark.parametrize("wanted", RANGES, ids=lambda wanted: wanted.metric)
-def test_each_limit_of_each_range_gives_a_finding_with_its_own_cause(wanted) -> None:  # type: ignore[no-untyped-def]
+def test_each_limit_of_each_range_gives_a_finding_with_its_own_cause(wanted):
     metric = wanted.metric.replace("/queue*/", "/queue_2/").replace("/*/", "/elite/")
     metric = metric.replace("_*", "_0")
     assert check_declared(metric)
@@ -81,7 +80,7 @@ def test_each_limit_of_each_range_gives_a_finding_with_its_own_cause(wanted) -> 
         assert [finding.cause for finding in outside] == [text.format(buffer="elite")]
 
 
-def test_a_run_whose_return_is_where_it_began_is_told_so() -> None:
+def test_a_run_whose_return_is_where_it_began_is_told_so():
     feeder = Feeder()
     feeder.feed(RETURN, -20.3, games=120)
     assert feeder.feed(RETURN, *[-20.5] * 20, games=JUDGED_GAMES - 1) == []
@@ -92,7 +91,7 @@ def test_a_run_whose_return_is_where_it_began_is_told_so() -> None:
     assert risen.feed(RETURN, *[-20.2] * 20, games=JUDGED_GAMES) == []
 
 
-def test_the_causes_name_flags_that_exist() -> None:
+def test_the_causes_name_flags_that_exist():
     named = set()
     for wanted in RANGES:
         for text in (wanted.too_low, wanted.too_high):

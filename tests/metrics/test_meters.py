@@ -8,7 +8,7 @@ from ritornello.metrics.record import Record
 class Clock:
     now = 100.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
@@ -22,7 +22,7 @@ def test_a_rate_is_growth_over_time_since_the_last_read():
     assert rate.read(1210) == 10.0
 
 
-def play(meter: EpisodeMeter, *returns: float) -> None:
+def play(meter, *returns):
     for value in returns:
         meter.add(EpisodeEnd(0, value, length_steps=int(value) + 50, length_frames=400))
 
@@ -57,7 +57,7 @@ def test_a_resumed_game_meter_goes_on_and_its_state_is_a_copy():
     assert state["window"] == [1.0, 2.0]
 
 
-def test_what_was_done_before_is_no_part_of_the_speed() -> None:
+def test_what_was_done_before_is_no_part_of_the_speed():
     for first in (None, Record(agent_steps=5000, wall_s=900.0)):
         speed = Speed(first)
         if first is None:
@@ -68,7 +68,7 @@ def test_what_was_done_before_is_no_part_of_the_speed() -> None:
         assert speed.seconds_until(5000) == 0
 
 
-def test_a_change_is_followed_within_about_half_a_minute() -> None:
+def test_a_change_is_followed_within_about_half_a_minute():
     speed = Speed(Record())
     speed.add(Record(agent_steps=1000, wall_s=10.0))
     speed.add(Record(agent_steps=1000, wall_s=20.0))  # nothing is done any more

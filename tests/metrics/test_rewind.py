@@ -2,7 +2,6 @@ import os
 import time
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 
@@ -30,7 +29,7 @@ def at(updates):
     )  # fmt: skip
 
 
-def write_run(folder: Path, updates):
+def write_run(folder, updates):
     sinks = [JsonLinesSink(folder / "metrics.jsonl")]
     sinks.append(TextFilesSink(folder, batch_size=2, unroll_length=5))
     for update in updates:

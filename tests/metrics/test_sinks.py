@@ -7,7 +7,7 @@ from ritornello.metrics.sinks import JsonLinesSink, Tee, TextFilesSink
 from tests.exact.disks import ForgetfulDisk
 
 
-def game(value: float) -> EpisodeEnd:
+def game(value):
     return EpisodeEnd(0, value, length_steps=100, length_frames=400)
 
 
@@ -77,7 +77,7 @@ def test_games_that_no_record_has_counted_yet_are_counted_by_the_next_session(tm
 
 
 class Listener:
-    def __init__(self, heard: list, fails: bool = False) -> None:
+    def __init__(self, heard, fails=False):
         self.heard, self.fails = heard, fails
 
     def write(self, record):

@@ -52,7 +52,7 @@ def test_a_game_that_is_not_played_has_no_part_and_the_others_have_all_of_it():
     assert [game_of(draw) for draw in alone.sample(context(), 0)] == [1] * 4
 
 
-def test_a_buffer_that_is_not_per_game_keeps_what_was_played_of_a_game_before() -> None:
+def test_a_buffer_that_is_not_per_game_keeps_what_was_played_of_a_game_before():
     parameters = [queue(9, 0.5), standard(8, 0.5, reservoir=True, per_game=False)]
     before = make_manager(parameters, 4, task_shares=(1, 0))
     assert [(buffer.name, buffer.task) for buffer in before.buffers][1] == ("standard", None)

@@ -1,18 +1,15 @@
 """What tests that run sequences share."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from ritornello.sequences import runner
 
 
 @pytest.fixture
-def use_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def use_main(tmp_path, monkeypatch):
     """Run a program of this text in the place of main.py, and look at it often."""
 
-    def use(text: str) -> None:
+    def use(text):
         path = tmp_path / "fake_main.py"
         path.write_text(text)
         monkeypatch.setattr("ritornello.core.project.MAIN_PROGRAM", path)

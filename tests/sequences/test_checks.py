@@ -1,8 +1,6 @@
 """A folder or a plan of a stranger runs nothing of his, and writes nothing outside of itself."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +8,7 @@ import pytest
 from ritornello import multi_train
 from ritornello.core.errors import ConfigError
 from ritornello.sequences.folder import STATE_FILE, SequenceFolder
-from ritornello.sequences.plan import Plan, parse_plan
+from ritornello.sequences.plan import parse_plan
 
 # Leaves a trace of every start beside itself, then does what a run does.
 TRACER = """
@@ -24,13 +22,13 @@ RUN = {"name": "001_a_seed1", "group": "a", "seed": 1, "flags": {"env": "CartPol
 
 
 @pytest.fixture
-def started(tmp_path: Path, use_main: Callable[[str], None]) -> Path:
+def started(tmp_path, use_main):
     """The file that exists as soon as any run was started."""
     use_main(TRACER)
     return tmp_path / "started"
 
 
-def given(tmp_path: Path, **changes: Any) -> Path:
+def given(tmp_path, **changes):
     """Return the folder of a sequence as somebody may have sent it."""
     folder = tmp_path / "given"
     folder.mkdir()
@@ -39,11 +37,11 @@ def given(tmp_path: Path, **changes: Any) -> Path:
     return folder
 
 
-def run(**changes: Any) -> dict[str, Any]:
+def run(**changes):
     return {"runs": [{**RUN, **changes}]}
 
 
-def with_flags(**flags: Any) -> dict[str, Any]:
+def with_flags(**flags):
     return run(flags={**RUN["flags"], **flags})
 
 
@@ -65,8 +63,8 @@ HOSTILE: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("changes", HOSTILE, ids=lambda changes: json.dumps(changes)[:60])
 def test_a_hostile_sequence_is_refused_with_one_message_and_nothing_happens(
-    tmp_path: Path, started: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]
-) -> None:
+    tmp_path, started, capsys, changes
+):
     folder = given(tmp_path, **changes)
     before = sorted(tmp_path.rglob("*"))
     assert multi_train.main([f"--resume={folder}"]) == 2
@@ -84,17 +82,13 @@ def test_a_hostile_sequence_is_refused_with_one_message_and_nothing_happens(
         (with_flags(load_model_url="/etc"), "--trust_files=True"),
     ],
 )
-def test_a_sequence_is_run_once_what_it_asks_for_was_typed(
-    tmp_path: Path, started: Path, changes: dict[str, Any], typed: str
-) -> None:
+def test_a_sequence_is_run_once_what_it_asks_for_was_typed(tmp_path, started, changes, typed):
     multi_train.main([f"--resume={given(tmp_path, **changes)}", typed])
     assert len(started.read_text().splitlines()) == 1
 
 
 @pytest.mark.parametrize("place", ["001_a_seed1", "001_a_seed1/output.log"])
-def test_a_link_that_leads_out_of_the_folder_is_refused(
-    tmp_path: Path, started: Path, place: str
-) -> None:
+def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path, started, place):
     folder = given(tmp_path)
     (tmp_path / "victim").mkdir()
     link = folder / place
@@ -106,9 +100,7 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(
 
 
 @pytest.mark.parametrize("typed", ["--op_mode=test", "--no_such=1"])
-def test_what_cannot_be_given_to_runs_is_refused_before_a_folder_is_made(
-    tmp_path: Path, started: Path, typed: str
-) -> None:
+def test_what_cannot_be_given_to_runs_is_refused_before_a_folder_is_made(tmp_path, started, typed):
     results = tmp_path / "out"
     assert multi_train.main(["--sequence=smoke", f"--results_dir={results}", "--", typed]) == 2
     assert not results.exists()
@@ -117,7 +109,7 @@ def test_what_cannot_be_given_to_runs_is_refused_before_a_folder_is_made(
 BEGUN = {"name": "mine", "runs": [{"name": "a", "flags": {"lr": 0.01}}, {"name": "b"}]}
 
 
-def plan_of(data: dict[str, Any]) -> Plan:
+def plan_of(data):
     return parse_plan(data, default_name="p", where="mine.yaml")
 
 
@@ -125,9 +117,7 @@ def plan_of(data: dict[str, Any]) -> Plan:
     ("now", "message"),
     [({**BEGUN, "name": "other"}, "expected 'mine'"), ({**BEGUN, "base": {"gamma": 1}}, "gamma")],
 )
-def test_a_run_that_is_there_is_not_changed(
-    tmp_path: Path, now: dict[str, Any], message: str
-) -> None:
+def test_a_run_that_is_there_is_not_changed(tmp_path, now, message):
     folder = SequenceFolder.create(tmp_path, plan_of(BEGUN), [])
     with pytest.raises(ConfigError, match=message):
         folder.grow(plan_of(now), "mine.yaml")

@@ -1,12 +1,10 @@
 """A training that came to its own end is done, whatever became of its process and of our file."""
 
 import signal
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from ritornello.sequences.folder import RunState, SequenceFolder
+from ritornello.sequences.folder import SequenceFolder
 from ritornello.sequences.plan import parse_plan
 from ritornello.sequences.runner import Interrupts, run_sequence
 from tests.integration.commands import HANGS_S
@@ -42,23 +40,21 @@ sys.exit(flags["code"])
 
 
 @pytest.fixture(autouse=True)
-def _fake_main(use_main: Callable[[str], None]) -> None:
+def _fake_main(use_main):
     use_main(FAKE_MAIN)
 
 
-def begin(
-    tmp_path: Path, code: int, says: str = "", steps: int = 1000, **more: object
-) -> SequenceFolder:
+def begin(tmp_path, code, says="", steps=1000, **more):
     flags = {"code": code, "says": says, "steps": steps, **more}
     plan = parse_plan({"base": flags}, default_name="test", where="test")
     return SequenceFolder.create(tmp_path / "results", plan, [])
 
 
-def run_stopped(folder: SequenceFolder) -> str:
+def run_stopped(folder):
     """Run a sequence, ask it to stop when its run is in its last seconds; return its status."""
     interrupts = Interrupts()
 
-    def stop_once_ready(run: RunState, seconds: float) -> None:
+    def stop_once_ready(run, seconds):
         if list(folder.path.glob("*/ready")) and not interrupts.stop:
             interrupts.note(signal.SIGTERM)
 
@@ -66,7 +62,7 @@ def run_stopped(folder: SequenceFolder) -> str:
     return SequenceFolder.open(folder.path).runs[0].status
 
 
-def starts(folder: SequenceFolder) -> int:
+def starts(folder):
     log = folder.path / folder.runs[0].name / "output.log"
     return log.read_text().count("$ ") if log.exists() else 0
 
@@ -81,12 +77,12 @@ def starts(folder: SequenceFolder) -> int:
     ],
 )
 def test_a_training_that_ends_by_itself_while_it_is_stopped_is_done(
-    tmp_path: Path, code: int, says: str, steps: int, status: str
-) -> None:
+    tmp_path, code, says, steps, status
+):
     assert run_stopped(begin(tmp_path, code, says, steps)) == status
 
 
-def test_a_resume_starts_nothing_for_a_training_that_had_ended(tmp_path: Path) -> None:
+def test_a_resume_starts_nothing_for_a_training_that_had_ended(tmp_path):
     """As after a kill between the end of the run and the update of the sequence's state."""
     folder = begin(tmp_path, 0, "steps", waits=False)
     run_sequence(folder, Interrupts())
@@ -97,6 +93,6 @@ def test_a_resume_starts_nothing_for_a_training_that_had_ended(tmp_path: Path) -
     assert starts(folder) == 1
 
 
-def test_a_test_that_is_stopped_is_played_again_though_it_left_well(tmp_path: Path) -> None:
+def test_a_test_that_is_stopped_is_played_again_though_it_left_well(tmp_path):
     folder = begin(tmp_path, 0, op_mode="test")
     assert run_stopped(folder) == "stopped"

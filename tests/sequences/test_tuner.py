@@ -1,7 +1,6 @@
 """A search: Optuna chooses, trials are runs of a sequence, and a killed one goes on."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -41,32 +40,32 @@ SEARCH = {
 
 
 @pytest.fixture(autouse=True)
-def _false_trainer(use_main: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def _false_trainer(use_main, monkeypatch):
     use_main((Path(__file__).parent / "false_trainer.py").read_text())
     monkeypatch.setattr(tuner, "LOOK_S", 0.0)
 
 
-def load(tmp_path: Path, **changes: object) -> Search:
+def load(tmp_path, **changes):
     path = tmp_path / "search.yaml"
     path.write_text(json.dumps({**SEARCH, **changes}))
     return load_search(path)
 
 
-def begun(tmp_path: Path, **changes: object) -> SequenceFolder:
+def begun(tmp_path, **changes):
     return create_folder(tmp_path / "results", load(tmp_path, **changes), [])
 
 
-def work(folder: SequenceFolder, interrupts: Interrupts | None = None) -> bool:
+def work(folder, interrupts=None):
     search = load_search(folder.path / tuner.TUNING_FILE)
     return Tuner(folder, search, interrupts or Interrupts(), lambda line: None).work()
 
 
-def study(folder: SequenceFolder) -> list[optuna.trial.FrozenTrial]:
+def study(folder):
     url = f"sqlite:///{folder.path / 'study.db'}"
     return optuna.load_study(study_name="tuning", storage=url).trials
 
 
-def starts(folder: SequenceFolder, run: int = 0) -> list[str]:
+def starts(folder, run=0):
     log = (folder.path / folder.runs[run].name / "output.log").read_text()
     return [line.split("--op_mode=")[1].split()[0] for line in log.splitlines() if "$ " in line]
 
@@ -79,14 +78,12 @@ def starts(folder: SequenceFolder, run: int = 0) -> list[str]:
         ({"base": {}}, "expected steps"),
     ],
 )
-def test_what_makes_no_sense_is_told_with_its_key(
-    tmp_path: Path, changes: dict[str, object], message: str
-) -> None:
+def test_what_makes_no_sense_is_told_with_its_key(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=message):
         load(tmp_path, **changes)
 
 
-def test_the_worth_of_a_run_that_ended_early_is_that_it_stayed_where_it_was(tmp_path: Path) -> None:
+def test_the_worth_of_a_run_that_ended_early_is_that_it_stayed_where_it_was(tmp_path):
     search = load(tmp_path)
     steps = np.array([100.0, 200.0])
     curve = Curve(steps, steps, np.array([10.0, 20.0]), None)
@@ -95,7 +92,7 @@ def test_the_worth_of_a_run_that_ended_early_is_that_it_stayed_where_it_was(tmp_
     assert load(tmp_path, objective="return").worth(curve, 150) == 15
 
 
-def test_trials_are_run_ranked_and_written_down(tmp_path: Path) -> None:
+def test_trials_are_run_ranked_and_written_down(tmp_path):
     search = {
         "lr": {"from": 0.1, "to": 0.9},
         "r_f_steps": {"from": 10, "to": 40, "step": 10},
@@ -115,9 +112,7 @@ def test_trials_are_run_ranked_and_written_down(tmp_path: Path) -> None:
     assert (folder.path / "trials.md").read_text().count("| complete |") == 4
 
 
-def test_a_trial_below_the_median_is_ended_early(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_below_the_median_is_ended_early(tmp_path, monkeypatch):
     folder = begun(tmp_path, trials=2)
     monkeypatch.setattr(Search, "worth", lambda *given: (50.0, 60.0, 1.0)[len(folder.runs) - 1])
     assert work(folder)
@@ -129,12 +124,12 @@ def test_a_trial_below_the_median_is_ended_early(
     assert folder.runs[2].status == "stopped"
 
 
-def test_ctrl_c_saves_and_resume_goes_on_with_the_same_trial(tmp_path: Path) -> None:
+def test_ctrl_c_saves_and_resume_goes_on_with_the_same_trial(tmp_path):
     folder = begun(tmp_path, trials=1, base={**BASE, "gamma": 0.6}, prune=False)
     interrupts = Interrupts()
 
     class Stopping(Tuner):
-        def _look(self, *given: object) -> None:
+        def _look(self, *given):
             curve = self._curve(self._folder.runs[0])
             if curve is not None and curve.agent_steps[-1] >= 500 and not interrupts.stop:
                 interrupts.note(2)
@@ -151,9 +146,7 @@ def test_ctrl_c_saves_and_resume_goes_on_with_the_same_trial(tmp_path: Path) -> 
     assert starts(folder) == ["train", "train_w_load"]
 
 
-def test_the_program_tunes_resumes_and_refuses(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_program_tunes_resumes_and_refuses(tmp_path, capsys):
     path = tmp_path / "search.yaml"
     path.write_text(json.dumps(SEARCH))
     given = [f"--tune={path}", f"--results_dir={tmp_path / 'results'}"]

@@ -31,12 +31,12 @@ SPEC = EnvSpec(
 ANSWER = ("action", "params", "value", "features", "state")
 
 
-def make_box(feature_count: int = 0, sizes=SIZES, state_count: int = 0) -> tuple[Mailbox, Bell]:
+def make_box(feature_count=0, sizes=SIZES, state_count=0):
     doorbell = Bell()
     return Mailbox(SPEC, sizes, feature_count, doorbell, state_count), doorbell
 
 
-def question_of(group: int, number: int) -> tuple[np.ndarray, ...]:
+def question_of(group, number):
     """What no other question has, in the order of QUESTION."""
     draw = np.random.default_rng([group, number])
     count = SIZES[group]
@@ -53,7 +53,7 @@ def question_of(group: int, number: int) -> tuple[np.ndarray, ...]:
 class Protocol(RuleBasedStateMachine):
     """Worker and server in any order, against a model of who asked what."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.box, self.doorbell = make_box(feature_count=7, state_count=4)
         self.open: dict[int, int] = {}  # group -> number of its open question

@@ -14,13 +14,13 @@ class OneRingAndItsNaiveTwin(RuleBasedStateMachine):
     """The worker's and the learner's moves in any order, also illegal ones, also a death."""
 
     @initialize(slots=st.integers(1, 5))
-    def make(self, slots: int) -> None:
+    def make(self, slots):
         self.ring = UnrollRing(slots, ENVS, NBYTES)
         self.states = [SlotState.FREE] * slots
         self.bytes: dict[int, np.ndarray] = {}
         self.seq = 0
 
-    def attempt(self, slot: int, needed: SlotState, move) -> bool:
+    def attempt(self, slot, needed, move):
         if self.states[slot] == needed:
             return True
         with pytest.raises(TransportError, match=f"is {self.states[slot].name}, expected"):
@@ -28,7 +28,7 @@ class OneRingAndItsNaiveTwin(RuleBasedStateMachine):
         return False
 
     @rule()
-    def acquire(self) -> None:
+    def acquire(self):
         slot = self.ring.acquire()
         if SlotState.FREE not in self.states:
             assert slot is None
@@ -37,7 +37,7 @@ class OneRingAndItsNaiveTwin(RuleBasedStateMachine):
             self.states[slot] = SlotState.WRITING
 
     @rule(slot=st.integers(0, 4), data=st.data())
-    def write_and_commit(self, slot: int, data) -> None:
+    def write_and_commit(self, slot, data):
         slot %= len(self.states)
         if not self.attempt(slot, SlotState.WRITING, self.ring.block):
             assert not self.attempt(slot, SlotState.WRITING, self.ring.commit)
@@ -51,7 +51,7 @@ class OneRingAndItsNaiveTwin(RuleBasedStateMachine):
             self.states[slot] = SlotState.READY
 
     @rule(slot=st.integers(0, 4))
-    def take(self, slot: int) -> None:
+    def take(self, slot):
         slot %= len(self.states)
         if self.attempt(slot, SlotState.READY, self.ring.take):
             block = self.ring.take(slot)
@@ -61,20 +61,20 @@ class OneRingAndItsNaiveTwin(RuleBasedStateMachine):
                 block[0, 0] = 1
 
     @rule(slot=st.integers(0, 4))
-    def release(self, slot: int) -> None:
+    def release(self, slot):
         slot %= len(self.states)
         if self.attempt(slot, SlotState.READING, self.ring.release):
             self.ring.release(slot)
             self.states[slot] = SlotState.FREE
 
     @rule()
-    def the_worker_dies(self) -> None:
+    def the_worker_dies(self):
         lost = {SlotState.WRITING, SlotState.READY}
         assert self.ring.reclaim() == sum(state in lost for state in self.states)
         self.states = [SlotState.FREE if s in lost else s for s in self.states]
 
     @invariant()
-    def agrees(self) -> None:
+    def agrees(self):
         if not hasattr(self, "ring"):
             return
         assert [self.ring.state(slot) for slot in range(len(self.states))] == self.states

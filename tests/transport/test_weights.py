@@ -9,7 +9,7 @@ from ritornello.transport.weights import WeightBoard
 NBYTES = 100
 
 
-def buffer() -> np.ndarray:
+def buffer():
     return np.full(NBYTES, 255, np.uint8)
 
 
