@@ -4,9 +4,9 @@ import pytest
 from rich.console import Console
 
 from ritornello.core.durations import duration
-from ritornello.metrics.console import FIGURES, ConsoleSink, Goal, View
+from ritornello.metrics.console import ConsoleSink, Goal, View
 from ritornello.metrics.record import Record
-from ritornello.metrics.text import BLOCKS, megabytes, percent
+from ritornello.metrics.text import BLOCKS
 
 GOAL = Goal("Pong", "results/Pong_1", max_agent_steps=1000)
 VALUES = {
@@ -113,35 +113,6 @@ def test_the_panel_shows_progress_figures_and_a_row_for_each_buffer():
     assert "4210" in rows["elite_2"]
     assert BLOCKS[0] + BLOCKS[4] + BLOCKS[7] in text
     assert max(map(len, text.splitlines())) == 98
-
-
-WIDEST = {percent: 1.0, megabytes: 123456.7}
-OF_SOME = ("score", "evaluated", "  at its best", "processor", "per M steps")
-FIGURES_SHOWN = [row for rows in FIGURES.values() for row in rows if row[0] not in OF_SOME]
-LONG = {metric: WIDEST.get(form, -1.234e-5) for _, metric, form in FIGURES_SHOWN} | {
-    "replay/queue/fill": 1.0,
-    "replay/elite_2/fill": 1.0,
-    "replay/elite_2/mean_age_updates": 12345.6,
-    "replay/elite_2/draws": 1234567.8,
-    "replay/elite_2/dropped": 1234567.8,
-}
-NUMBERS = ("12.3k", "123k", "1.23M", "-1.2e-05", "100%", "123.5 GB")
-
-
-@pytest.mark.parametrize("width", [80, 100])
-def test_the_panel_is_whole(width):
-    view = View(Goal("Pong", "results/Pong_1", 123_456_789))
-    for step in range(3):
-        view.add(Record(12_345_678 + step, 1, 123_456, 12_345, 90_000 + step, LONG))
-    text = rendered(view, width)
-    assert "…" not in text
-    names = [label for label, *_ in FIGURES_SHOWN]
-    for shown in (*names, *NUMBERS, "Pong", "results/Pong_1", "10.0%", "12.3M of 123M steps"):
-        assert shown in text, shown
-    lines = text.splitlines()
-    # A terminal shows the ^C of Ctrl-C behind the last line: there has to be room for it.
-    assert max(map(len, lines)) == min(width - len("^C"), 100)
-    assert width < 80 or len(lines) <= 24
 
 
 TWO_GAMES = Goal("2 games", "results/2games", 1000, ("Pong", "Carnival"))

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from ritornello.metrics.record import METRICS, Record, UndeclaredMetricError, check_declared
+from ritornello.metrics.record import Record, UndeclaredMetricError, check_declared
 
 
 def test_a_record_survives_its_line_of_json():
@@ -21,14 +21,3 @@ def test_declared_names_are_known_and_others_refused_with_the_nearest_one():
             check_declared(name)
     with pytest.raises(UndeclaredMetricError, match=r"did you mean loss/policy\?"):
         check_declared("loss/polcy")
-
-
-def test_each_declaration_has_a_group_a_quantity_and_a_sentence():
-    for name, info in METRICS.items():
-        group, _, quantity = name.partition("/")
-        assert group, name
-        assert quantity, name
-        assert info.doc.endswith("."), name
-        for suffix, unit in (("_per_s", "1/s"), ("_fraction", "fraction"), ("_updates", "updates")):
-            if name.endswith(suffix):
-                assert info.unit == unit, name

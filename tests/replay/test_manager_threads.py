@@ -100,22 +100,6 @@ def test_scoring_does_not_hold_up_inserts():
     run_all(insert, lambda: manager.sample(context(evaluate=evaluate), 0))
 
 
-def test_items_evicted_while_they_are_scored_are_still_drawn():
-    manager = make_manager([queue(90, 0.5), elite(8, 0.5)], 4)
-    for seq in range(8):
-        manager.insert(make_record(seq), 0, 0)
-
-    def evaluate(records, rows, queries):
-        for seq in range(8, 40):
-            manager.insert(make_record(seq), 0, 0)
-        return evaluate_as_stored(records, rows, queries)
-
-    draws = manager.sample(context(evaluate=evaluate), 0)
-    assert {seq_of(draw.record) for draw in draws[2:]} <= set(range(8))
-    for buffer in manager.buffers:
-        check_valid(buffer)
-
-
 @pytest.mark.parametrize(
     "call",
     [

@@ -7,17 +7,10 @@ from hypothesis import strategies as st
 
 from ritornello.core.errors import ConfigError
 from ritornello.replay.parameters import make_buffers, normal_form, parse_replay_parameters
-from ritornello.replay.prioritised import Prioritised
-from ritornello.replay.removers import Oldest
-from ritornello.replay.sampler import Fifo, Uniform
-from ritornello.replay.samplers import Circular, LeastDrawn
-from ritornello.replay.scored import Attentive, Elite
 from ritornello.replay.several_games import split_by_task
 from tests.replay.builders import (
     attentive,
-    circular,
     elite,
-    least_drawn,
     prioritised,
     queue,
     standard,
@@ -61,22 +54,6 @@ def test_ratios_become_exact_fractions_of_sum_one(given_ratios, exact):
     ratios = [config.sample_ratio for config in configs]
     assert sum(ratios) == 1
     assert exact is None or ratios == exact
-
-
-def test_each_kind_is_its_sampler_and_remover():
-    makers = [queue, standard, attentive, elite, prioritised, least_drawn, circular]
-    kinds = [make(4, ratio) for make, ratio in zip(makers, [0.4] + [0.1] * 6, strict=True)]
-    buffers = make_buffers(parse_replay_parameters(kinds), 0.5)
-    samplers = [Fifo, Uniform, Attentive, Elite, Prioritised, LeastDrawn, Circular]
-    assert [type(buffer.sampler) for buffer in buffers] == samplers
-    assert [type(buffer.remover) for buffer in buffers] == [Oldest] * 7
-    assert [buffer.min_size for buffer in buffers] == [1, 2, 2, 2, 2, 2, 4]
-    assert [buffer.sets_the_pace for buffer in buffers] == [True, *[False] * 5, True]
-    assert [buffer.sampler.strategy for buffer in buffers[2:4]] == [1, 3]
-    assert [buffers[place].sampler.initial_lambda for place in (2, 3, 5)] == [6, 6, 6]
-    drawn_by_priority = buffers[4].sampler
-    assert drawn_by_priority.alpha == 0.6
-    assert (drawn_by_priority.initial_beta, drawn_by_priority.eta) == (0.4, 0.9)
 
 
 def test_each_game_has_its_part_of_every_buffer_but_the_queue():

@@ -106,17 +106,3 @@ def test_the_games_share_the_queries():
     assert manager.sample(context(), 0) is not None
     # A third of 32 each; environment 10 has been heard of again since it came in tenth.
     assert queries == [[11, *range(12, 20), 90], list(range(110, 120)), list(range(210, 220))]
-
-
-def test_contents_that_do_not_fit_change_nothing():
-    manager = make_manager([queue(9, 0.5), standard(8, 0.5)], 2, task_shares=(1, 1))
-    insert(manager, 0, 1, 2, 3, game=0)
-    insert(manager, 4, 5, 6, 7, game=1)
-    state = manager.state_dict(contents=True)
-    other = make_manager([queue(9, 0.5), standard(8, 0.5)], 2, task_shares=(3, 1))
-    with pytest.raises(CheckpointError, match="4 items of buffer standard_1, capacity is 2"):
-        other.load_state_dict(state)
-    assert [len(buffer) for buffer in other.buffers] == [0, 0, 0]
-    insert(other, 8, game=0)
-    insert(other, 9, game=1)
-    assert other.sample(context(), 0) is not None
