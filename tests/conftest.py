@@ -1,5 +1,6 @@
 """What every test needs: one thread per process, no hypothesis deadlines, GPU tests skipped."""
 
+import gc
 import os
 import signal
 import threading
@@ -67,6 +68,12 @@ def pytest_runtest_makereport(item):
     if report.when == "call":
         item.stash[HAS_FAILED] = report.failed
     return report
+
+
+def pytest_collection_finish():
+    """Let no later collection of garbage go through what was imported: that takes seconds."""
+    gc.collect()
+    gc.freeze()
 
 
 # A shared machine may stall for a second; pytest-timeout guards against hangs instead.

@@ -107,7 +107,7 @@ UNTIL_STEPS = f"--environment_max_steps={STEPS}"
 # Fast: some operations of the three troubles that differ most.
 FAST = ("the disk is full once", "the process is killed", "the power goes, anything may be written")
 CASES = [
-    *((100, name) for name in FAST),
+    *((200, name) for name in FAST),
     *(pytest.param(1, name, marks=pytest.mark.slow) for name in TROUBLES),
 ]
 

@@ -1,7 +1,6 @@
 """What a seed decides: the run, how often what happens, and how each session dies."""
 
 import random
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -30,6 +29,7 @@ MIXES = {
 }
 UPDATES_AIMED_AT = 30
 STEPS_OF_UNROLL = 5
+STRATEGIES = ("block", "block", "keep_latest", "keep_oldest", "alternating")
 ENDS = ("kill", "power", "lucky power", "torn", "none")
 # How often a move is drawn among those that are possible: all of these are drawn from a seed, so
 # that in some runs the learner starves, and in others everybody waits for it.
@@ -37,75 +37,44 @@ PACES = (0.1, 0.5, 1.0, 3.0)
 RARE = {"kill": 0.004, "stall": 0.004, "nan": 0.002, "signal": 0.0002, "jump": 0.003, "depth": 0.01}
 
 
-@dataclass(frozen=True)
 class Plan:
-    """One simulated run, as data: the same plan is the same run."""
+    """One simulated run, as a seed draws it: the same seed is the same run."""
 
-    seed: int
-    mix: str
-    reproducible: bool
-    popart: bool
-    save_replay: bool
-    workers: int
-    envs: int
-    slots: int
-    batch_size: int
-    queue: int
-    strategy: str
-    period: int
-    keep: int
-    steps: int
-    cache_depth: int
-    cache_threads: int
-    max_restarts: int
-    worker_timeout_s: float
-    stall_s: float
-    interruptions: float
-    weights: dict[str, float]
-    deaths: list[list]  # of each session that dies: what happens, at which passage of a fault point
-
-    @classmethod
-    def draw(cls, seed):
-        """Return the plan of a seed."""
+    def __init__(self, seed):
         chance = random.Random(f"plan {seed}")
-        mix = chance.choice(list(MIXES))
-        envs = chance.randint(1, 2)
-        workers = chance.randint(2 if mix == "two games" else 1, 3)
-        weights = {
+        self.seed = seed
+        self.mix = mix = chance.choice(list(MIXES))
+        self.envs = chance.randint(1, 2)
+        self.workers = chance.randint(2 if mix == "two games" else 1, 3)
+        self.weights = {
             name: chance.choice(PACES) for name in ("learner", "ingest", "cache", "worker", "files")
         }
         for name, often in RARE.items():
-            weights[name] = chance.choice((0.0, often, 4 * often))
-        batch_size = chance.randint(2, 6)
-        share = len(_kinds(mix))
+            self.weights[name] = chance.choice((0.0, often, 4 * often))
+        self.batch_size = chance.randint(2, 6)
         updates = UPDATES_AIMED_AT // (1 + chance.randint(0, 2))
-        return cls(
-            seed=seed,
-            mix=mix,
-            reproducible=chance.random() < 0.5,
-            popart=chance.random() < 0.5,
-            save_replay=chance.random() < 0.5,
-            workers=workers,
-            envs=envs,
-            slots=chance.randint(2, 4),
-            batch_size=batch_size,
-            queue=chance.randint(1, 6),
-            strategy=chance.choice(("block", "block", "keep_latest", "keep_oldest", "alternating")),
-            period=chance.randint(1, 6),
-            keep=chance.randint(1, 3),
-            steps=max(100, updates * batch_size * STEPS_OF_UNROLL // share),
-            cache_depth=chance.randint(0, 3),
-            cache_threads=chance.randint(1, 2),
-            max_restarts=chance.choice((0, 3, 1000)),
-            worker_timeout_s=chance.choice((5.0, 120.0)),
-            stall_s=chance.choice((0.5, 20.0, 200.0)),
-            interruptions=chance.choice((0.0, 0.1, 0.5)),
-            weights=weights,
-            deaths=[
-                [chance.choice(ENDS), int(chance.expovariate(1 / 400)) + 1]
-                for _ in range(chance.randint(0, 4))
-            ],
+        self.reproducible = chance.random() < 0.5
+        self.popart = chance.random() < 0.5
+        self.save_replay = chance.random() < 0.5
+        self.slots = chance.randint(2, 4)
+        self.queue = chance.randint(1, 6)
+        self.strategy = chance.choice(
+            ("block", "block", "keep_latest", "keep_oldest", "alternating")
         )
+        self.period = chance.randint(1, 6)
+        self.keep = chance.randint(1, 3)
+        self.steps = max(100, updates * self.batch_size * STEPS_OF_UNROLL // len(_kinds(mix)))
+        self.cache_depth = chance.randint(0, 3)
+        self.cache_threads = chance.randint(1, 2)
+        self.max_restarts = chance.choice((0, 3, 1000))
+        self.worker_timeout_s = chance.choice((5.0, 120.0))
+        self.stall_s = chance.choice((0.5, 20.0, 200.0))
+        self.interruptions = chance.choice((0.0, 0.1, 0.5))
+        # Of each session that dies: what happens, at which passage of a fault point.
+        self.deaths = [
+            (chance.choice(ENDS), int(chance.expovariate(1 / 400)) + 1)
+            for _ in range(chance.randint(0, 4))
+        ]
 
     def blueprint(self):
         """Return the blueprint of the run."""

@@ -9,7 +9,6 @@ import shutil
 import tempfile
 import traceback
 from collections import Counter, deque
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -87,7 +86,7 @@ class LateFiles:
         self._waiting = deque()
         self.is_flushing = False
 
-    def moves(self) -> Iterator[Move]:
+    def moves(self):
         if self._waiting and not self.is_flushing:
             yield Move("files", "files", self._plan.weights["files"], self._write_one)
 
@@ -110,9 +109,7 @@ class LateFiles:
         self.is_flushing = False
 
     def close(self):
-        self.is_flushing = True
-        while self._waiting:
-            self._write_one()
+        self.flush()
         self._sink.close()
 
 
@@ -124,7 +121,7 @@ class User:
         self._world = world
         self._stop = stop
 
-    def moves(self) -> Iterator[Move]:
+    def moves(self):
         yield Move("user", "signal", self._plan.weights["signal"], lambda: self._stop.handle(2))
         yield Move("clock", "jump", self._plan.weights["jump"], self._jump)
 
@@ -132,16 +129,11 @@ class User:
         self._world.now_s += self._world.chance.choice(JUMPS_S)
 
 
-def simulate(plan):
-    """Play a plan; return the result."""
-    return Simulation(plan).play()
-
-
 class Simulation:
     """Plays one plan."""
 
     def __init__(self, plan):
-        self._plan = self._now = plan
+        self._plan = plan
         self._faults = None
         self._of_plan = plan.blueprint()
         self._world = World(plan.seed, plan.interruptions)
@@ -172,7 +164,7 @@ class Simulation:
         deaths = deque(self._plan.deaths)
         for number in range(MAX_SESSIONS):
             if number >= len(self._plan.deaths) + UNCALM_SESSIONS:
-                self._now = replace(self._plan, weights={**self._plan.weights, **NOTHING_RARE})
+                self._plan.weights |= NOTHING_RARE
             death, nth = deaths.popleft() if deaths else ("none", 0)
             ending = self._session(root, death, nth)
             self.result.endings[ending] += 1
@@ -221,7 +213,7 @@ class Simulation:
                     TextFilesSink(folder.path, batch_size=size, unroll_length=steps),
                 ]
             )
-            late = LateFiles(sinks, self._now, self._checker)
+            late = LateFiles(sinks, self._plan, self._checker)
             summary = None
             try:
                 summary = self._trainer(folder, checkpoint, late).run()
@@ -268,7 +260,7 @@ class Simulation:
         return replace(self._of_plan, flags=flags)
 
     def _trainer(self, folder, checkpoint, late):
-        world, checker, plan = self._world, self._checker, self._now
+        world, checker, plan = self._world, self._checker, self._plan
         stop = StopSignals()
         stop.answer = Answer.NOTE
         user = User(plan, world, stop)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.exact.runs import one_process
 from tests.simulated.plan import Plan, known_seeds
-from tests.simulated.run import simulate
+from tests.simulated.run import Simulation
 
 pytestmark = [
     pytest.mark.usefixtures("one_process"),
@@ -28,7 +28,7 @@ MANY = [range(first, first + 100) for first in range(FIRST, FIRST + 2000, 100)]
     "seed", [1001, *(pytest.param(seed, marks=pytest.mark.slow) for seed in known_seeds())]
 )
 def test_a_seed_holds_every_promise(seed):
-    result = simulate(Plan.draw(seed))
+    result = Simulation(Plan(seed)).play()
     assert result.broken == [], "\n".join(result.trace)
 
 
@@ -36,5 +36,5 @@ def test_a_seed_holds_every_promise(seed):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seeds", MANY, ids=str)
 def test_many_seeds_hold_every_promise(seeds):
-    broken = {seed: found for seed in seeds if (found := simulate(Plan.draw(seed)).broken)}
+    broken = {seed: found for seed in seeds if (found := Simulation(Plan(seed)).play().broken)}
     assert broken == {}
