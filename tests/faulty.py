@@ -27,12 +27,11 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ritornello.core import faults
-from ritornello.core.faults import POINTS, Tear
+from ritornello.core.faults import POINTS
 
 SIGNALS = {"kill": "SIGKILL", "sigint": "SIGINT", "sigterm": "SIGTERM"}
 ERRORS = {"enospc": errno.ENOSPC, "eio": errno.EIO}
@@ -54,7 +53,7 @@ class Fault:
     file: str = "*"
 
 
-def parse_plan(text: str) -> tuple[Fault, ...]:
+def parse_plan(text):
     """Return the faults of a plan in JSON."""
     data = json.loads(text)
     found = []
@@ -80,7 +79,7 @@ class Firing:
 class Plan:
     """Faults, and how often each point was passed so far. Thread-safe."""
 
-    def __init__(self, lines: Sequence[Fault]) -> None:
+    def __init__(self, lines):
         """Count from 0."""
         self.hits: Counter[str] = Counter()  # passages of each point
         self.fired: list[Firing] = []  # oldest first
@@ -88,7 +87,7 @@ class Plan:
         self._passages = [0] * len(self._faults)
         self._lock = threading.Lock()
 
-    def reach(self, point: str, path: Path | None, tear: Tear | None) -> None:
+    def reach(self, point, path, tear):
         """Do what the plan says of this passage of a point."""
         assert point in POINTS, point
         with self._lock:
@@ -98,7 +97,7 @@ class Plan:
         for fault in due:
             self._act(fault, point, tear)
 
-    def _is_due(self, index: int, point: str, path: Path | None) -> bool:
+    def _is_due(self, index, point, path):
         fault = self._faults[index]
         if not any(fnmatch.fnmatchcase(point, pattern) for pattern in fault.at):
             return False
@@ -108,7 +107,7 @@ class Plan:
         passages = self._passages[index]
         return passages >= fault.nth if fault.for_ever else passages == fault.nth
 
-    def _act(self, fault: Fault, point: str, tear: Tear | None) -> None:
+    def _act(self, fault, point, tear):
         if fault.do in ERRORS:
             code = ERRORS[fault.do]
             raise OSError(code, os.strerror(code))
@@ -122,7 +121,7 @@ class Plan:
         else:
             os.kill(os.getpid(), getattr(signal, name))
 
-    def kill(self, point: str) -> None:
+    def kill(self, point):
         """Die at a point."""
         os.kill(os.getpid(), signal.SIGKILL)
 

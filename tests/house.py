@@ -1,7 +1,6 @@
 """The source tree, as the house rules see it."""
 
 import ast
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -21,7 +20,7 @@ AT_THE_TOP = ("agent", "replay", "wrappers")
 PROGRAMS = ("main.py", "multi_train.py", "option_flags.py")
 
 
-def product_files() -> list[Path]:
+def product_files():
     """Every Python file of the product, so without tests, benchmarks and research."""
     folders = [ROOT / name for name in (*AT_THE_TOP, "ritornello")]
     found = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
@@ -29,7 +28,7 @@ def product_files() -> list[Path]:
     return inside + [ROOT / name for name in PROGRAMS if (ROOT / name).exists()]
 
 
-def all_files(*suffixes: str) -> list[Path]:
+def all_files(*suffixes):
     """Every file of the repository with such a suffix, without what is ignored."""
     ignored = {".git", ".venv", "results", "__pycache__"}
     return [
@@ -45,17 +44,17 @@ def all_files(*suffixes: str) -> list[Path]:
 
 
 @cache
-def tree_of(path: Path) -> ast.Module:
+def tree_of(path):
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
 @cache
-def imported_modules(path: Path) -> tuple[tuple[int, str], ...]:
+def imported_modules(path):
     """Return (line, module) of every import of a file, lazy ones included."""
     return tuple(_imports(path))
 
 
-def _imports(path: Path) -> Iterator[tuple[int, str]]:
+def _imports(path):
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             for name in node.names:
@@ -65,14 +64,14 @@ def _imports(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, (node.module or "").removeprefix("ritornello.")
 
 
-def package_of(path: Path) -> str:
+def package_of(path):
     """`ritornello/core/rng.py` -> `core`; `ritornello/table.py` -> `ritornello`."""
     parts = path.relative_to(ROOT).parts
     inside = parts[1:] if parts[0] == "ritornello" and len(parts) > 2 else parts
     return inside[0].removesuffix(".py")
 
 
-def module_name(path: Path) -> str:
+def module_name(path):
     """`core/rng.py` -> `ritornello.core.rng`; a package's `__init__.py` -> the package."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     inside = ("ritornello", *parts) if parts[0] in AT_THE_TOP else parts

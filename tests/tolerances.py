@@ -5,7 +5,7 @@ import torch
 SPARE = 4  # products, roots and the like round as well
 
 
-def rounding(dtype: torch.dtype, terms: int = 1, size: float = 1.0) -> float:
+def rounding(dtype, terms=1, size=1.0):
     """Return the absolute error to allow in a sum.
 
     Each of n additions rounds what has come together so far, by at most half an epsilon of it; in

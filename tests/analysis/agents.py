@@ -1,21 +1,17 @@
 """Agents that have not learned anything, as model folders, for analyses that load agents."""
 
-from pathlib import Path
-
 from ritornello.agent.assembly import Blueprint, build_model
 from ritornello.agent.stored.model_file import save_model
 from ritornello.flags.parsing import parse
 
 
-def draw_blueprint(*flags: str, env: str = "CartPole-v1") -> Blueprint:
+def draw_blueprint(*flags, env="CartPole-v1"):
     """Resolve flags to a blueprint of a small run in one process."""
     small = ["--seed=0", "--worker_count=1", "--envs_per_worker=2", "--device=cpu"]
     return Blueprint.draw(parse([f"--env={env}", *small, *flags]))
 
 
-def write_agent(
-    folder: Path, *flags: str, seed: int = 0, agent_steps: int = 1000, env: str = "CartPole-v1"
-) -> Path:
+def write_agent(folder, *flags, seed=0, agent_steps=1000, env="CartPole-v1"):
     """Write a model folder; equal seeds give equal weights."""
     blueprint = draw_blueprint(*flags, env=env)
     model = build_model(blueprint.flags, blueprint.env_spec, seed)

@@ -1,8 +1,6 @@
 """Run folders and sequences as the program leaves them, with returns that a test can foretell."""
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -18,24 +16,24 @@ MIXED = [
 COUNTERS = {"frames": 0, "updates": 0, "episodes": 0}
 
 
-def curve_of(points: Sequence[tuple[float, float]]) -> Curve:
+def curve_of(points):
     """Return the curve with these agent steps and mean returns; a second is ten steps."""
     steps, returns = (np.array(column, np.float64) for column in zip(*points, strict=True))
     return Curve(steps, steps / 10, returns, None)
 
 
 def write_run(
-    folder: Path,
+    folder,
     *,
-    seed: int,
-    slope: float = 1.0,
-    env: str = "PongNoFrameskip-v4",
-    end: int = 1000,
-    records: int = 10,
-    steps_per_s: float = 10.0,
-    finished: bool = True,
-    **flags: object,
-) -> Path:
+    seed,
+    slope=1.0,
+    env="PongNoFrameskip-v4",
+    end=1000,
+    records=10,
+    steps_per_s=10.0,
+    finished=True,
+    **flags,
+):
     """Write a run whose mean return is `slope * agent_steps + seed`."""
     (folder / "checkpoints").mkdir(parents=True)
     defaults = {"env": env, "seed": seed, "batch_size": 8, "replay_parameters": QUEUE}
@@ -62,9 +60,7 @@ def write_run(
     return folder
 
 
-def write_run_of_games(
-    folder: Path, *, seed: int, shares: Sequence[float] = (), **flags: object
-) -> Path:
+def write_run_of_games(folder, *, seed, shares=(), **flags):
     """Write a run of Pong and Breakout whose returns are 0.1 and 2 per step of the whole run."""
     env = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
     write_run(folder, seed=seed, env=env, env_shares=list(shares), **flags)
@@ -80,7 +76,7 @@ def write_run_of_games(
     return folder
 
 
-def write_sequence(folder: Path, groups: list[tuple[str, str, float]]) -> Path:
+def write_sequence(folder, groups):
     """Write a sequence of groups (name, env, slope), each with seeds 1 and 2, all done."""
     runs = []
     for seed in (1, 2):

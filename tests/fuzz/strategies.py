@@ -1,8 +1,6 @@
 """Input that nobody would write on purpose, and what becomes of it: honoured, or one message."""
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
@@ -27,7 +25,7 @@ NASTY_VALUES = (
 nasty = st.sampled_from(NASTY_VALUES)
 
 
-def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def places(tree, path=()):
     """Yield every place in a tree, the leaves included, the root not."""
     children: list[tuple[Any, Any]] = []
     if isinstance(tree, dict):
@@ -39,7 +37,7 @@ def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(child, (*path, key))
 
 
-def changed(tree: Any, path: tuple[Any, ...], change: Callable[[Any], Any]) -> Any:
+def changed(tree, path, change):
     """Return a copy of a tree with another value at a place; DROP leaves the place out."""
     key, *rest = path
     value = changed(tree[key], tuple(rest), change) if rest else change(tree[key])
@@ -52,9 +50,7 @@ def changed(tree: Any, path: tuple[Any, ...], change: Callable[[Any], Any]) -> A
 
 
 @st.composite
-def damaged_tree(
-    draw: st.DrawFn, tree: Any, values: st.SearchStrategy[Any] = nasty, sound: str = ""
-) -> Any:
+def damaged_tree(draw, tree, values=nasty, sound=""):
     """Draw a tree of which one or two places are left out, hold something else, or nearly.
 
     Nothing is changed below the key `sound`.
@@ -68,7 +64,7 @@ def damaged_tree(
     return tree
 
 
-def bent(value: Any) -> Any:
+def bent(value):
     """Return nearly the same value: a larger number, a longer list, other numbers in an array."""
     if isinstance(value, (list, tuple, str, bytes)):
         return value + value[:1]
@@ -78,7 +74,7 @@ def bent(value: Any) -> Any:
 
 
 @st.composite
-def damaged_text(draw: st.DrawFn, text: str) -> str:
+def damaged_text(draw, text):
     """Draw a text from which a piece is cut out, with another in its place."""
     for _ in range(draw(st.integers(1, 3))):
         start = draw(st.integers(0, len(text)))
@@ -89,7 +85,7 @@ def damaged_text(draw: st.DrawFn, text: str) -> str:
 
 
 @st.composite
-def damaged_bytes(draw: st.DrawFn, data: bytes) -> bytes:
+def damaged_bytes(draw, data):
     """Draw bytes of which some are flipped, cut off, doubled or put in."""
     place = draw(st.integers(0, len(data)))
     kind = draw(st.sampled_from(("flip", "zero", "cut", "double", "insert")))
@@ -106,7 +102,7 @@ def damaged_bytes(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 @contextmanager
-def honoured_or_refused(folder: Path | None = None) -> Iterator[None]:
+def honoured_or_refused(folder=None):
     """Assert that the block goes well or raises one plain message, and leaves no half file."""
     try:
         yield

@@ -2,9 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
 
 from ritornello.core.file_lock import FileLock
 from ritornello.metrics.record import Record
@@ -12,7 +9,7 @@ from ritornello.metrics.record import Record
 NAMES = ("loss/policy", "loss/value", "policy/entropy", "replay/queue/fill", "lag/mean_updates")
 
 
-def record(number: int, *, step: int = 100, score: float | None = None, more: int = 0) -> Record:
+def record(number, *, step=100, score=None, more=0):
     """Return the n-th record of a run, five seconds after the one before."""
     values = {name: number / 7 + k for k, name in enumerate(NAMES)}
     values["episode/return_mean"] = float(number % 50) if score is None else score
@@ -29,14 +26,14 @@ def record(number: int, *, step: int = 100, score: float | None = None, more: in
     )
 
 
-def write_records(folder: Path, records: Iterable[Record], *, append: bool = False) -> None:
+def write_records(folder, records, *, append=False):
     """Write metrics.jsonl."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "metrics.jsonl").open("a" if append else "w", encoding="utf-8") as file:
         file.writelines(each.to_json() + "\n" for each in records)
 
 
-def make_run(results: Path, name: str, records: Iterable[Record] | int = 20, **flags: Any) -> Path:
+def make_run(results, name, records=20, **flags):
     """Make a run that was stopped: its flags, what run.json says, records, no checkpoint."""
     folder = results / name
     some = [record(n) for n in range(1, records + 1)] if isinstance(records, int) else records
@@ -58,19 +55,19 @@ def make_run(results: Path, name: str, records: Iterable[Record] | int = 20, **f
 _HELD: list[FileLock] = []  # until this process ends, or `let_go`
 
 
-def hold(folder: Path) -> None:
+def hold(folder):
     """Take the lock of a run, as the process that trains does."""
     _HELD.append(FileLock(folder / "lock"))
     assert _HELD[-1].acquire()
 
 
-def let_go() -> None:
+def let_go():
     """Release all locks of `hold`."""
     while _HELD:
         _HELD.pop().release()
 
 
-def write_status(folder: Path, **said: Any) -> None:
+def write_status(folder, **said):
     """Write status.json as a trainer does."""
     status = {"format": 1, "time": 1_790_000_000.0, "state": "training", "pid": os.getpid(), **said}
     (folder / "status.json").write_text(json.dumps(status), encoding="utf-8")

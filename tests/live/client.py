@@ -1,7 +1,6 @@
 """A browser of the tests: Starlette's client, with the address of a page and its cookie."""
 
 import warnings
-from pathlib import Path
 
 with warnings.catch_warnings():
     # This version of Starlette would rather have the successor of httpx, and says so at import.
@@ -18,9 +17,7 @@ HOST = "http://127.0.0.1:8321"
 class Browser(TestClient):
     """Asks one page; without the cookie until `enter`."""
 
-    def __init__(
-        self, results: Path, *, hosts: tuple[str, ...] = LOOPBACK, any_address: bool = False
-    ) -> None:
+    def __init__(self, results, *, hosts=LOOPBACK, any_address=False):
         self.keys = Keys()
         self.page = Page(ResultsFolder(results), self.keys)
         app = application(self.page, hosts, any_address=any_address)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 Rows = Sequence[Sequence[float]]  # [R, F]
 
 
-def ln_norm_loops(new: Rows, old: Rows, p: int) -> float:
+def ln_norm_loops(new, old, p):
     total = 0.0
     for new_row, old_row in zip(new, old, strict=True):
         for a, b in zip(new_row, old_row, strict=True):
@@ -14,7 +14,7 @@ def ln_norm_loops(new: Rows, old: Rows, p: int) -> float:
     return total ** (1 / p)
 
 
-def cos_dist_loops(new: Rows, old: Rows) -> float:
+def cos_dist_loops(new, old):
     dot = new_square = old_square = 0.0
     for new_row, old_row in zip(new, old, strict=True):
         for a, b in zip(new_row, old_row, strict=True):
@@ -26,13 +26,13 @@ def cos_dist_loops(new: Rows, old: Rows) -> float:
     return 1 - dot / math.sqrt(new_square) / math.sqrt(old_square)
 
 
-def softmax_loops(row: Sequence[float]) -> list[float]:
+def softmax_loops(row):
     largest = max(row)
     powers = [math.exp(x - largest) for x in row]
     return [power / sum(powers) for power in powers]
 
 
-def kl_loops(first: Rows, second: Rows) -> float:
+def kl_loops(first, second):
     total = 0.0
     for first_row, second_row in zip(first, second, strict=True):
         probabilities = zip(softmax_loops(first_row), softmax_loops(second_row), strict=True)

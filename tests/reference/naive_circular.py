@@ -7,20 +7,20 @@ Luo et al., "IMPACT" (2020): N batches, each of which is used K times and then r
 class NaiveCircular:
     """Holds [id, draws] of unrolls, the one that has waited longest first."""
 
-    def __init__(self, capacity: int, uses: int) -> None:
+    def __init__(self, capacity, uses):
         self.capacity = capacity
         self.uses = uses
         self.waiting: list[list[int]] = []
         self.has_left: list[int] = []  # ids, in the order in which they went
 
-    def insert(self, item_id: int) -> None:
+    def insert(self, item_id):
         assert len(self.waiting) < self.capacity
         self.waiting.append([item_id, 0])
 
-    def drop(self, item_id: int) -> None:
+    def drop(self, item_id):
         self.waiting = [each for each in self.waiting if each[0] != item_id]
 
-    def draw(self, count: int) -> tuple[list[int], list[int]]:
+    def draw(self, count):
         """Return ids, and how often each was drawn before."""
         assert len(self.waiting) == self.capacity
         if sum(draws for _, draws in self.waiting) == 0:
@@ -37,7 +37,7 @@ class NaiveCircular:
                 self.has_left.append(each[0])
         return [item_id for item_id, _ in due], before
 
-    def spread(self, count: int) -> None:
+    def spread(self, count):
         """Let the first batches leave one after another: of N, number n after n K / N draws."""
         batches = [self.waiting[start : start + count] for start in range(0, self.capacity, count)]
         for number, batch in enumerate(batches, start=1):

@@ -1,9 +1,7 @@
 """Prioritised replay as Schaul et al. (2016) write it, in plain loops: slow on purpose."""
 
-from collections.abc import Sequence
 
-
-def position_hit(masses: Sequence[float], target: float) -> int:
+def position_hit(masses, target):
     """Walk along the masses until the target is used up."""
     for position, mass in enumerate(masses):
         if target < mass:
@@ -12,7 +10,7 @@ def position_hit(masses: Sequence[float], target: float) -> int:
     return max(position for position, mass in enumerate(masses) if mass > 0)
 
 
-def importance_weights(masses: Sequence[float], drawn: Sequence[int], beta: float) -> list[float]:
+def importance_weights(masses, drawn, beta):
     """Return w_i = (1 / (N P(i)))^beta / max w of the drawn positions."""
     weights = []
     for position in drawn:
@@ -21,9 +19,7 @@ def importance_weights(masses: Sequence[float], drawn: Sequence[int], beta: floa
     return [weight / max(weights) for weight in weights]
 
 
-def unroll_priority(
-    errors: Sequence[float], learned: Sequence[bool], alpha: float, eta: float, epsilon: float
-) -> float:
+def unroll_priority(errors, learned, alpha, eta, epsilon):
     """Return (eta max |delta| + (1 - eta) mean |delta| + epsilon)^alpha over learned steps."""
     counted = [error for error, counts in zip(errors, learned, strict=True) if counts]
     if not counted:

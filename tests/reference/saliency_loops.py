@@ -4,19 +4,10 @@ import numpy as np
 import torch
 from scipy import ndimage
 
-from ritornello.agent.models.base import ActorCritic, Inputs
 from ritornello.agent.models.torsos import PixelConv2d
 
 
-def saliency_loops(
-    model: ActorCritic,
-    inputs: Inputs,
-    state: torch.Tensor,
-    masks: np.ndarray,
-    *,
-    channels: slice = slice(None),
-    blurred: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+def saliency_loops(model, inputs, state, masks, *, channels=slice(None), blurred=None):
     """Return (policy, value) maps [I, J]. Slow on purpose.
 
     Args:

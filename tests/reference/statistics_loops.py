@@ -6,7 +6,7 @@ from math import inf
 Games = Sequence[Sequence[float]]
 
 
-def profile_loops(games: Games, level: float) -> float:
+def profile_loops(games, level):
     """Agarwal et al. 2021, equation 1: (1/M) sum_m (1/N_m) sum_n 1[x_mn > level]."""
     total = 0.0
     for scores in games:
@@ -18,7 +18,7 @@ def profile_loops(games: Games, level: float) -> float:
     return total / len(games)
 
 
-def improvement_loops(first: Games, second: Games) -> float:
+def improvement_loops(first, second):
     """Agarwal et al. 2021, section 4.3: (1/M) sum_m (1/NK) sum_i sum_j S(x_mi, y_mj)."""
     total = 0.0
     for ours, theirs in zip(first, second, strict=True):
@@ -33,7 +33,7 @@ def improvement_loops(first: Games, second: Games) -> float:
     return total / len(first)
 
 
-def interquartile_mean_loops(games: Games) -> float:
+def interquartile_mean_loops(games):
     """The mean of all runs of all games without floor(n / 4) at either end."""
     pooled = sorted(score for scores in games for score in scores)
     cut = len(pooled) // 4
@@ -41,9 +41,7 @@ def interquartile_mean_loops(games: Games) -> float:
     return sum(kept) / len(kept)
 
 
-def reached_by_loops(
-    times: Sequence[float], reached: Sequence[bool], weights: Sequence[float], when: float
-) -> float:
+def reached_by_loops(times, reached, weights, when):
     """Kaplan and Meier 1958: the share that has reached by `when`, 1 - prod (1 - d_i / n_i)."""
     left = 1.0
     for moment in sorted({t for t, r in zip(times, reached, strict=True) if r and t <= when}):
@@ -55,9 +53,7 @@ def reached_by_loops(
     return 1.0 - left
 
 
-def median_time_loops(
-    times: Sequence[float], reached: Sequence[bool], weights: Sequence[float]
-) -> float:
+def median_time_loops(times, reached, weights):
     """When half has reached; the middle of the two moments between which it is exactly half."""
     moments = sorted({t for t, r in zip(times, reached, strict=True) if r})
     for number, moment in enumerate(moments):

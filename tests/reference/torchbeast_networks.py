@@ -12,16 +12,8 @@ FRAME = (4, 84, 84)
 
 
 def draw_weights(
-    net: str,
-    *,
-    actions: int = 6,
-    values: int = 1,
-    extras: int,
-    lstm_layers: int = 0,
-    lstm_size: int = 0,
-    popart: bool = False,
-    seed: int = 0,
-) -> dict[str, Tensor]:
+    net, *, actions=6, values=1, extras, lstm_layers=0, lstm_size=0, popart=False, seed=0
+):
     """Return random weights of "AtariNet" or "ResNet".
 
     Args:
@@ -37,7 +29,7 @@ def draw_weights(
     generator = torch.Generator().manual_seed(seed)
     weights: dict[str, Tensor] = {}
 
-    def layer(name: str, *shape: int) -> None:
+    def layer(name, *shape):
         fan_in = torch.Size(shape[1:]).numel()
         weights[f"{name}.weight"] = torch.randn(shape, generator=generator) * (2 / fan_in) ** 0.5
         weights[f"{name}.bias"] = torch.randn(shape[0], generator=generator) * 0.1
@@ -73,15 +65,7 @@ def draw_weights(
     return weights
 
 
-def play(
-    weights: dict[str, Tensor],
-    frames: Tensor,
-    last_reward: Tensor,
-    last_action: Tensor,
-    done: Tensor,
-    *,
-    clamp: bool = True,
-) -> tuple[Tensor, Tensor]:
+def play(weights, frames, last_reward, last_action, done, *, clamp=True):
     """Return what the network says of one environment, step by step.
 
     Args:
@@ -124,20 +108,20 @@ def play(
     return torch.stack(logits), torch.stack(values)
 
 
-def _inputs_of_core(weights: dict[str, Tensor]) -> int:
+def _inputs_of_core(weights):
     first = weights.get("core.weight_ih_l0", weights["policy.weight"])
     return first.shape[1]
 
 
-def _affine(weights: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
+def _affine(weights, name, x):
     return weights[name.format("weight")] @ x + weights[name.format("bias")]
 
 
-def _conv(weights: dict[str, Tensor], name: str, x: Tensor, **options: int) -> Tensor:
+def _conv(weights, name, x, **options):
     return F.conv2d(x, weights[f"{name}.weight"], weights[f"{name}.bias"], **options)
 
 
-def _features(weights: dict[str, Tensor], frame: Tensor) -> Tensor:
+def _features(weights, frame):
     x = frame[None].float() / 255
     if "conv1.weight" in weights:
         for name, stride in (("conv1", 4), ("conv2", 2), ("conv3", 1)):

@@ -16,14 +16,14 @@ STOPS = [signal.SIGINT, signal.SIGTERM]
 signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
 
 
-def record(run: pathlib.Path, steps: int) -> None:
+def record(run, steps):
     values = {"episode/return_mean": FLAGS["lr"] * steps + FLAGS["seed"]}
     line = {"agent_steps": steps, "frames": steps, "updates": steps // 10, "episodes": 1}
     with open(run / "metrics.jsonl", "a") as file:
         file.write(json.dumps({**line, "wall_s": steps / 100, "values": values}) + "\n")
 
 
-def main() -> int:
+def main():
     if GAMMA == 0.5:
         return 1
     resumed = ARGUMENTS["op_mode"] == "train_w_load"

@@ -33,7 +33,7 @@ Source = Callable[[], Iterable[Move]]
 class World:
     """Draws moves from a seed, and remembers them."""
 
-    def __init__(self, seed: int, interruptions: float) -> None:
+    def __init__(self, seed, interruptions):
         """Nothing has happened yet.
 
         Args:
@@ -49,24 +49,24 @@ class World:
         self._interruptions = interruptions
         self._acting: list[str] = []
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         """Return the virtual time, in seconds; stands in the place of time.monotonic."""
         return self.now_s
 
-    def forget_session(self) -> None:
+    def forget_session(self):
         """The process is gone: nobody acts any more."""
         self.sources.clear()
         self._acting.clear()
         self.after_move = lambda: None
 
-    def step(self) -> str:
+    def step(self):
         """Make the next move of those that nobody is in the middle of; return its name."""
         moves = self._possible()
         (move,) = self.chance.choices(moves, [move.weight for move in moves])
         self._make(move)
         return move.name
 
-    def interrupt(self, point: str) -> None:
+    def interrupt(self, point):
         """Let others act at a point of a move that is going on."""
         if len(self._acting) > MAX_DEPTH or self.chance.random() >= self._interruptions:
             return
@@ -79,11 +79,11 @@ class World:
             self._make(move)
         self.note("]")
 
-    def note(self, what: str) -> None:
+    def note(self, what):
         """Add to the trace."""
         self.trace.append(f"{self.now_s:14.3f} {'  ' * len(self._acting)}{what}")
 
-    def _possible(self) -> list[Move]:
+    def _possible(self):
         return [
             move
             for source in self.sources
@@ -91,7 +91,7 @@ class World:
             if move.actor not in self._acting and move.weight > 0
         ]
 
-    def _make(self, move: Move) -> None:
+    def _make(self, move):
         self.moves += 1
         self.now_s += self.chance.expovariate(1 / STEP_S)
         self.note(move.name)

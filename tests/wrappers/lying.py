@@ -3,7 +3,6 @@
 `tests.wrappers.lying:Lying-v0` does at its third step what `make_lying` was told.
 """
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import gymnasium
@@ -32,7 +31,7 @@ class LyingEnv(gymnasium.Env):
 
 
 @contextmanager
-def registered(entry_point, env_id: str = "tests/Lying-v0", **kwargs) -> Iterator[str]:
+def registered(entry_point, env_id="tests/Lying-v0", **kwargs):
     """Have Gymnasium know an environment for the length of a test."""
     gymnasium.register(env_id, entry_point=entry_point, **kwargs)
     try:

@@ -7,7 +7,6 @@ import numpy as np
 
 from ritornello.wrappers.ale_vector import AleVector
 from ritornello.wrappers.atari import WaitAtStart
-from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.registry import make_env_vector
 
 
@@ -72,7 +71,7 @@ def play(vector, actions):
 
 
 @functools.cache  # several tests look at the same games
-def play_twins(config: EnvConfig, steps, num_envs=1, seed=1):
+def play_twins(config, steps, num_envs=1, seed=1):
     """Play the same random actions in both; return (rows of AleVector, rows of GymVector)."""
     seeds = [seed * 100 + index for index in range(num_envs)]
     fast = make_env_vector(config, num_envs, seeds)
