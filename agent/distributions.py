@@ -51,35 +51,6 @@ def masked(params: Tensor, action_mask: Tensor | None) -> Tensor:
     return params if action_mask is None else params.masked_fill(~action_mask, FORBIDDEN)
 
 
-# The formulas of one of A actions, of log-probabilities: [..., A] -> [...].
-
-
-def entropy(log_pi: Tensor) -> Tensor:
-    """Return H(pi) >= 0 in nats."""
-    return -(log_pi.exp() * log_pi).sum(-1)
-
-
-def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """Return KL(p || q) >= 0 in nats."""
-    return (log_p.exp() * (log_p - log_q)).sum(-1)
-
-
-def implied_kl(log_pi: Tensor, log_mu: Tensor, rho_bar: float = 1.0) -> Tensor:
-    """Return KL(pi || pi_mu), LASER's behaviour relevance of a state.
-
-    pi_mu = min(rho_bar mu, pi) / Z is the policy whose value V-trace really learns. In closed form
-
-        log Z + sum_a pi(a) max(0, log pi(a) - log mu(a) - log rho_bar)
-        Z = sum_a min(rho_bar mu(a), pi(a))
-
-    From the definition in Schmitt et al. 2019, section 4, https://arxiv.org/abs/1909.11583. With
-    rho_bar = 1 it is at most KL(pi || mu), so thresholds of the two are not interchangeable.
-    """
-    excess = (log_pi - log_mu - math.log(rho_bar)).clamp(min=0)
-    # log min(rho_bar mu, pi) = log pi - excess. Z itself may be too small for float32.
-    return (log_pi - excess).logsumexp(-1) + (log_pi.exp() * excess).sum(-1)
-
-
 class Policy(ABC):
     """A distribution at given parameters `[..., P]`. Results carry gradients to them."""
 
@@ -129,6 +100,7 @@ class Distribution(ABC):
     """A family of policies. Stateless; equal specs have equal ones."""
 
     param_count: int  # P
+    has_implied_kl = False  # whether `Policy.implied_kl` has a closed form
 
     @abstractmethod
     def policy(self, params: Tensor) -> Policy:
@@ -148,11 +120,6 @@ class Distribution(ABC):
         Those of one choice are as they are: they have a bound, as one of the two drew the action.
         """
         return log_ratio.clamp(max=MAX_LOG_RATIO)
-
-    @property
-    def has_implied_kl(self) -> bool:
-        """Whether `Policy.implied_kl` has a closed form."""
-        return False
 
 
 class CategoricalPolicy(Policy):
@@ -174,23 +141,38 @@ class CategoricalPolicy(Policy):
 
     def entropy(self) -> Tensor:
         """Return H >= 0."""
-        return entropy(self.params)
+        return -(self.params.exp() * self.params).sum(-1)
 
     def kl(self, other: Policy) -> Tensor:
         """Return KL(self || other)."""
-        return kl_divergence(self.params, other.params)
+        return (self.params.exp() * (self.params - other.params)).sum(-1)
 
     def detach(self) -> Policy:
         """Return the same without gradients."""
         return CategoricalPolicy(self.params.detach())
 
     def implied_kl(self, behaviour: Policy, rho_bar: float) -> Tensor:
-        """Return LASER's implied KL."""
-        return implied_kl(self.params, behaviour.params, rho_bar)
+        """Return KL(pi || pi_mu), LASER's behaviour relevance of a state.
+
+        pi_mu = min(rho_bar mu, pi) / Z is the policy whose value V-trace really learns. In closed
+        form
+
+            log Z + sum_a pi(a) max(0, log pi(a) - log mu(a) - log rho_bar)
+            Z = sum_a min(rho_bar mu(a), pi(a))
+
+        From the definition in Schmitt et al. 2019, section 4, https://arxiv.org/abs/1909.11583.
+        With rho_bar = 1 it is at most KL(pi || mu): thresholds of the two are not interchangeable.
+        """
+        log_pi = self.params
+        excess = (log_pi - behaviour.params - math.log(rho_bar)).clamp(min=0)
+        # log min(rho_bar mu, pi) = log pi - excess. Z itself may be too small for float32.
+        return (log_pi - excess).logsumexp(-1) + (log_pi.exp() * excess).sum(-1)
 
 
 class Categorical(Distribution):
     """One of A actions, from logits."""
+
+    has_implied_kl = True
 
     def __init__(self, count: int) -> None:
         """Choose among A = `count` actions."""
@@ -213,11 +195,6 @@ class Categorical(Distribution):
     def bounded(self, log_ratio: Tensor) -> Tensor:
         """Return them as they are."""
         return log_ratio
-
-    @property
-    def has_implied_kl(self) -> bool:
-        """It has."""
-        return True
 
 
 def distribution_of(actions: ActionSpec) -> Distribution:

@@ -45,18 +45,12 @@ from ritornello.metrics.run_files import is_regular
 PLACES = ("results_dir", "run_name", "load_model_url", "flags_file", "live", "console", "sink")
 
 
-def export(url: str, output: Path) -> dict[str, Any]:
-    """Write the model folder `output` of the checkpoint that `url` means; return the facts.
-
-    Args:
-      url: a run folder (its latest checkpoint), its checkpoints folder, or a checkpoint file.
-      output: the model folder, made or written anew.
+def export(checkpoint: Checkpoint, output: Path) -> dict[str, Any]:
+    """Write the model folder `output` of a checkpoint, or write it anew; return the facts.
 
     Raises:
-      CheckpointError: if there is no sound checkpoint.
       ConfigError: if the folder cannot be written.
     """
-    checkpoint = load(url)
     facts = training_facts(checkpoint)
     save_model(output, checkpoint.state["learner"]["model"], checkpoint.state["flags"], facts)
     return facts
@@ -88,22 +82,22 @@ def training_facts(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def write_card(url: str, output: Path, facts: Mapping[str, Any], repository: str = "") -> list[str]:
+def write_card(
+    checkpoint: Checkpoint, output: Path, facts: Mapping[str, Any], repository: str
+) -> list[str]:
     """Write the card of an exported model, and its film; return the names of what was written.
 
     Args:
-      url: as for `export`.
+      checkpoint: what was exported.
       output: the model folder.
       facts: result of `export`.
-      repository: `<owner>/<name>` on the hub, if it is to be there.
+      repository: `<owner>/<name>` on the hub; empty: it is not to be there.
 
     Raises:
-      CheckpointError: if there is no sound checkpoint.
       ConfigError: if the folder cannot be written.
     """
-    checkpoint = load(url)
     tested = _tests_of(checkpoint)
-    film, film_of = _film(_home(checkpoint), tested)
+    film, film_of = _film(checkpoint.home, tested)
     flags = {k: v for k, v in checkpoint.state["flags"].items() if k not in FLAGS_OF_THE_MACHINE}
     text = model_card(
         output.resolve().name,
@@ -192,12 +186,12 @@ def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:
         output = Path(options.output)
         if options.format != "weights":
             return _deploy(options, show)
-        facts = export(options.load_model_url, output)
+        checkpoint = load(options.load_model_url)
+        facts = export(checkpoint, output)
         names = [WEIGHTS, FLAGS, FACTS]
         target: Repository | None = options.push
         if options.card or target:
-            name = target.name if target else ""
-            names += write_card(options.load_model_url, output, facts, name)
+            names += write_card(checkpoint, output, facts, target.name if target else "")
         with reader_may_leave():
             for line in summary_lines(facts, output):
                 show(line)
@@ -223,17 +217,12 @@ def _deploy(options: argparse.Namespace, show: Callable[[str], None]) -> None:
         show("\n".join(lines))
 
 
-def _home(checkpoint: Checkpoint) -> Path:
-    """Return the run folder of a checkpoint, or else the folder that it lies in."""
-    return run_of(checkpoint.path) or checkpoint.path.parent
-
-
 def _tests_of(checkpoint: Checkpoint) -> dict[Path, list[Report]]:
     """Return the tests of these very weights in the agent's own games; sampled actions first."""
     env_id = checkpoint.state["env_spec"]["env_id"]
     found = {}
     for policy in ("sampled", "greedy"):
-        file = _home(checkpoint) / f"{report_stem(checkpoint.path.stem, [env_id], policy)}.json"
+        file = checkpoint.home / f"{report_stem(checkpoint.path.stem, [env_id], policy)}.json"
         reports = read_test(file)
         # A resumed run can reach the same update again with other weights.
         if reports and reports[0].agent_steps == checkpoint.agent_steps:
@@ -264,7 +253,7 @@ def _command(checkpoint: Checkpoint) -> list[str]:
 def _session(checkpoint: Checkpoint, number: int) -> dict[str, Any]:
     """Return what run.json says of a session of the run, {} if nothing."""
     try:
-        return RunFolder(_home(checkpoint)).sessions()[number]
+        return RunFolder(checkpoint.home).sessions()[number]
     except (OSError, ValueError, IndexError):
         return {}
 

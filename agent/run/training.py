@@ -231,10 +231,8 @@ class Session:
 
     def _test_folder(self) -> Path:
         """Return where a test writes."""
-        from ritornello.agent.stored.model_file import folder_of
-
         assert self.checkpoint is not None
-        return folder_of(self.checkpoint, self.blueprint.flags.results_dir)
+        return self.checkpoint.output_folder(self.blueprint.flags.results_dir)
 
     def _test(self) -> int:
         from ritornello.agent.testing.score_table import SCORES

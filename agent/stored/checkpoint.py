@@ -46,6 +46,7 @@ from ritornello.agent.stored.checkpoint_folder import (
     numbered,
     replay_name,
     resolve,
+    run_of,
     update_name,
 )
 from ritornello.agent.stored.checkpoint_tree import encode, first_not_finite
@@ -240,6 +241,19 @@ class Checkpoint:
     asked: Path | str = ""  # what `load` was asked for
     first: Path | None = None  # the file that this meant first
     can_resume: ClassVar[bool] = True  # False: there are weights alone
+
+    @property
+    def home(self) -> Path:
+        """The run folder that it is of, or else the folder that it lies in."""
+        return run_of(self.path) or self.path.parent
+
+    def output_folder(self, results: Path | str) -> Path:
+        """Return where to write what is made with it, such as the scores of a test.
+
+        Args:
+          results: parent folder for a shipped model's: that is a source, perhaps not writable.
+        """
+        return self.home
 
     @property
     def agent_steps(self) -> int:

@@ -37,7 +37,6 @@ from ritornello.agent.stored.checkpoint_folder import (
     MILESTONE_NAME,
     MODEL_WEIGHTS,
     UPDATE_NAME,
-    run_of,
 )
 from ritornello.agent.stored.checkpoint_tree import KNOWN_DTYPES, first_not_finite
 from ritornello.core.atomic_file import as_json, atomic_path, remove_temporaries
@@ -67,22 +66,9 @@ class ShippedModel(Checkpoint):
     facts: dict[str, Any] = field(default_factory=dict)  # content of model.json
     can_resume = False
 
-
-def folder_of(checkpoint: Checkpoint, results: Path | str) -> Path:
-    """Return where to write what is made with a checkpoint, such as the scores of a test.
-
-    Args:
-      checkpoint: a checkpoint, or a model from a model folder.
-      results: parent folder for a model's, which is a source and perhaps not even writable.
-
-    Returns:
-      The run folder, or else the folder of the file; for a model, a folder of its name in
-      `results`.
-    """
-    home = run_of(checkpoint.path) or checkpoint.path.parent
-    if isinstance(checkpoint, ShippedModel):
-        return Path(results) / (checkpoint.label or home.resolve().name)
-    return home
+    def output_folder(self, results: Path | str) -> Path:
+        """Return a folder of the model's name in `results`."""
+        return Path(results) / (self.label or self.home.resolve().name)
 
 
 def find_model_folder(url: Path | str) -> Path | None:

@@ -26,7 +26,6 @@ from ritornello.agent.stored.checkpoint_folder import (
     UPDATE_NAME,
     numbered,
     resolve,
-    run_of,
     update_name,
 )
 from ritornello.agent.stored.run_folder import RunFolder, create_exclusively
@@ -58,7 +57,7 @@ def check_not_saved_since(checkpoint: Checkpoint) -> None:
     if first == checkpoint.first and checkpoint.path.is_file():
         return
     raise ConfigError(
-        f"{run_of(checkpoint.path) or checkpoint.path.parent} was saved to by another session "
+        f"{checkpoint.home} was saved to by another session "
         f"while this one started: it has read {checkpoint.path.name}, which is no longer what "
         "there is to go on from. Nothing was changed. Give the same command again."
     )

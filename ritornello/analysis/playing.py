@@ -21,7 +21,6 @@ from ritornello.agent.assembly import Blueprint, env_config
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint_folder import run_of
-from ritornello.agent.stored.model_file import folder_of
 from ritornello.agent.testing.player import Player, Step, env_seeds, game_config, make_filmed_env
 from ritornello.core.errors import ConfigError
 from ritornello.core.spec import EnvSpec
@@ -91,7 +90,7 @@ def load_agent(url: str, overrides: Sequence[str] = ()) -> LoadedAgent:
         )
     path = checkpoint.path.resolve()
     run = run_of(path)
-    output = folder_of(checkpoint, blueprint.flags.results_dir)
+    output = checkpoint.output_folder(blueprint.flags.results_dir)
     return LoadedAgent(
         model.eval(),
         blueprint,

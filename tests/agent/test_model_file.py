@@ -14,7 +14,6 @@ from ritornello.agent.stored.model_file import (
     WEIGHTS,
     ShippedModel,
     find_model_folder,
-    folder_of,
     load_model,
     save_model,
 )
@@ -105,9 +104,9 @@ def test_who_is_killed_between_two_files_leaves_a_folder_that_is_refused_and_can
 def test_what_is_made_with_a_model_goes_into_its_run_or_not_into_a_source(tmp_path):
     run = tmp_path / "run"
     for path, home in ((run / "checkpoints" / "best.pt", run), (run / "copy.pt", run)):
-        assert folder_of(Checkpoint(path, {}), "results") == home
+        assert Checkpoint(path, {}).output_folder("results") == home
     write(tmp_path / "pong")
-    assert folder_of(load_model(tmp_path / "pong"), "results") == Path("results", "pong")
+    assert load_model(tmp_path / "pong").output_folder("results") == Path("results", "pong")
 
 
 def test_a_model_folder_is_known_by_what_lies_in_it(tmp_path):

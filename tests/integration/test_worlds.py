@@ -45,7 +45,7 @@ def check_that_it_is_tested_and_shipped(folder, tmp_path):
     """Test mode plays the same games with the checkpoint and with the model made of it."""
     checkpoint = load(folder)
     shipped = tmp_path / "model"
-    facts = export(str(folder), shipped)
+    facts = export(load(folder), shipped)
     assert list(facts["env_spec"]["action_parts"]) == [{"kind": "numbers", "count": 2}]
     played = []
     for name, agent in (("checkpoint", checkpoint), ("model", load_model(shipped))):

@@ -8,7 +8,7 @@ those are slow tests.
 import numpy as np
 import pytest
 
-from ritornello.agent import distributions
+from ritornello.agent.distributions import CategoricalPolicy
 from ritornello.agent.learning.feed import BatchLayout
 from ritornello.agent.run.trainer import Trainer
 from ritornello.replay.registry import SHIPPED
@@ -215,8 +215,8 @@ def test_the_odds_of_a_bandit_are_those_of_the_best_policy_with_entropy(tmp_path
 
 @slow
 def test_a_bonus_of_the_wrong_sign_leads_to_other_odds(tmp_path, monkeypatch):
-    entropy = distributions.entropy
-    monkeypatch.setattr(distributions, "entropy", lambda log_pi: -entropy(log_pi))
+    entropy = CategoricalPolicy.entropy
+    monkeypatch.setattr(CategoricalPolicy, "entropy", lambda policy: -entropy(policy))
     wrong = train(tmp_path, "Bandit", kind="standard", **{**BANDIT, "steps": 4_000})
     assert complaints_about_the_odds(wrong)
     assert look(wrong, np.ones((1, 1, 1)))[0].max() > 0.95, "certainty is what it was paid for"

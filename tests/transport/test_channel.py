@@ -59,7 +59,7 @@ class Place(WorkerPlace):
         return programs.as_worker, (program, self.ring, *arguments)
 
 
-def drain(places, order: np.random.Generator | None = None):
+def drain(places, order=None):
     """Read from all until everybody has left; blocks are copied out in a shuffled order."""
     blocks, messages, held = defaultdict(dict), defaultdict(list), []
     deadline = time.monotonic() + HANGS_S
@@ -206,12 +206,12 @@ if __name__ == "__main__":  # workers need nothing of this
     assert shared_memory_files() == before
 
 
-def shared_memory_files() -> set[str]:
+def shared_memory_files():
     place = Path("/dev/shm")
     return {p.name for p in place.iterdir() if "vtrace" in p.name} if place.is_dir() else set()
 
 
-def assert_gone(pid: int) -> None:
+def assert_gone(pid):
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
         try:
@@ -243,7 +243,7 @@ def test_a_worker_stopped_in_the_middle_of_many_games_does_not_hold_its_reader()
     assert len(messages[0]) == 1
 
 
-def wait_until_the_pipe_is_full(place: Place) -> None:
+def wait_until_the_pipe_is_full(place):
     """Return when bytes wait in the pipe and no more come."""
     deadline, before = time.monotonic() + HANGS_S, -1
     while time.monotonic() < deadline:
