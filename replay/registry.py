@@ -45,23 +45,18 @@ def register(name: str, sampler: type[Sampler]) -> None:
     Raises:
       ConfigError: if the name is taken by another class, or the class cannot be a kind.
     """
-    if not name.isidentifier() or not issubclass(sampler, Sampler) or sampler.consumes:
+    is_kind = name.isidentifier() and issubclass(sampler, Sampler) and not sampler.consumes
+    if not is_kind or (sampler.takes_turns and not issubclass(sampler, sampler_of("circular"))):
         raise ConfigError(
             f"{_full_name(sampler)} cannot be the kind of replay {name!r}: expected letters, "
-            "digits and underscores, and a subclass of replay.sampler.Sampler that does not set "
-            "`consumes`, which is the queue's alone."
+            "digits and underscores, and a subclass of replay.sampler.Sampler that sets neither "
+            "`consumes`, which is the queue's alone, nor, if it is no Circular, `takes_turns`."
         )
     taken = sampler_of(name) if name in KINDS else None
     # A notebook in which a cell is run again makes a new class of the same name.
     if taken is not None and _full_name(taken) != _full_name(sampler):
         raise ConfigError(
             f"the kind of replay {name!r} is {_full_name(taken)} already. Give yours another name."
-        )
-    if sampler.takes_turns and not issubclass(sampler, sampler_of("circular")):
-        raise ConfigError(
-            f"{_full_name(sampler)} cannot be a kind of replay: it sets `takes_turns`, with which "
-            "a full buffer waits until an item has had its draws. Expected a subclass of Circular, "
-            "which counts them."
         )
     if known := sampler.keys.keys() & (REQUIRED.keys() | OF_RINGS.keys()):
         raise ConfigError(

@@ -40,14 +40,15 @@ VECTOR = "numbers"  # name of the part that is made of all that are no images
 FAR_WIDTHS = 100.0
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
-Encode = Callable[[Any], np.ndarray]
+Encode = Callable[..., np.ndarray]
 
 
 @dataclass(frozen=True)
 class _Leaf:
     part: ObservationPart  # an image [C, H, W], or numbers [D] float32
-    encode: Encode  # from what the environment shows to such an array
-    encode_all: Callable[[Any, int], np.ndarray] | None = None  # the same of so many at once
+    # From what the environment shows to such an array; of a Box, a count of environments may
+    # follow, whose observations are then encoded at once.
+    encode: Encode
 
 
 class ObservationCode:
@@ -98,9 +99,8 @@ class ObservationCode:
         Raises:
           EnvironmentFault: if it is not as its space says.
         """
-        encode_all = self._leaves[0].encode_all
-        if encode_all is not None and isinstance(self._space, Box):
-            return encode_all(observations, count)
+        if isinstance(self._space, Box):
+            return self._leaves[0].encode(observations, count)
         each = iterate(batch_space(self._space, count), observations)
         return np.stack([self.encode(observation) for observation in each])
 
@@ -136,19 +136,15 @@ def _leaf(space: Space, said: Any, path: str) -> _Leaf:
         is_row = len(space.shape) == 1  # mostly; it takes less time
         return _Leaf(
             part,
-            check if is_row else lambda value: check(value).reshape(-1),
-            lambda value, envs: check(value, envs).reshape(envs, -1),
+            check if is_row else lambda value, *envs: check(value, *envs).reshape(*envs, -1),
         )
     if 0 in space.shape:
         raise ConfigError(f"{path}{': ' * bool(path)}an image {space.shape} has no pixels")
     axes, dtype = channel_axes(space.shape, said), "uint8" if space.dtype == np.uint8 else "float32"
     check = _ArrayCheck(space, dtype, path)
     shape = turned(np.broadcast_to(np.uint8(0), space.shape), axes).shape
-    return _Leaf(
-        ObservationPart(path, shape, dtype),
-        lambda value: turned(check(value), axes),
-        lambda value, envs: turned(check(value, envs), axes, envs),
-    )
+    part = ObservationPart(path, shape, dtype)
+    return _Leaf(part, lambda value, *envs: turned(check(value, *envs), axes, *envs))
 
 
 def _choices(space: Any, path: str) -> _Leaf:
