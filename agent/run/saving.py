@@ -32,7 +32,8 @@ log = logging.getLogger(__name__)
 
 LOCK_S = 5.0  # a learner that was killed lets go of the lock of its folder within this time
 BEST_INTERVAL_S = 30.0  # a quickly improving run does not save its best at each game
-USUAL_DISK = 100e6  # bytes per second; until the first save of replay has measured it
+USUAL_DISK = 100e6  # bytes per second; until a save of replay has measured it
+LEAST_MEASURED = 16e6  # bytes; the time of a smaller file says nothing of the disk
 USUAL_GRACE_S = 30.0  # after which Kubernetes and others kill, unless they are told otherwise
 SLOWER = 1.5  # than measured, which a shared disk may be at any time
 ENDING_S = 10.0  # for workers to end once all is saved
@@ -68,7 +69,9 @@ class SaveTime:
 
     def note(self, nbytes: int, seconds: float) -> None:
         """Take over what a save has taken; tell the user the first time."""
-        self._bytes_per_s = max(nbytes, 1) / max(seconds, 1e-6)
+        if nbytes < LEAST_MEASURED:
+            return
+        self._bytes_per_s = nbytes / max(seconds, 1e-6)
         full_s = self.of(self._full_bytes)
         self._stop.reserve(SLOWER * full_s)
         if self._is_measured:

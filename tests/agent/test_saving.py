@@ -148,7 +148,9 @@ def test_replay_that_cannot_be_saved_in_time_is_left_out_and_that_is_said_before
     stop = StopSignals()
     with caplog.at_level(logging.INFO):
         saving = SaveTime(stop, full_bytes=10**9)
-        saving.note(10**6, seconds=1.0)
+        saving.note(10**5, seconds=1.0)
+        assert not caplog.messages
+        saving.note(20 * 10**6, seconds=20.0)
     assert "saves the weights first, then replay in 1000.0 s (1.00 GB" in caplog.text
     assert "kills 30 s after SIGTERM" in caplog.text
     monkeypatch.setattr(time, "time", lambda: began + 7200 - 1570)
