@@ -24,7 +24,7 @@ from ritornello.analysis.comparison import (
     runs_of,
 )
 from ritornello.analysis.figure import save
-from ritornello.analysis.options import command_parser, say_written
+from ritornello.analysis.options import at_least, command_parser, say_written
 from ritornello.analysis.profiles import profiles_figure, profiles_page, scored_of
 from ritornello.analysis.runs import find_runs, write_csv
 from ritornello.analysis.to_score import to_score_page
@@ -152,9 +152,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--by", default="label", metavar="label|FLAG,...", help=about)
     about = "agent steps at which scores are taken; with --scores the newest checkpoint up to there"
-    add("--at_steps", type=_steps, metavar="N", help=about)
+    add("--at_steps", type=at_least(1), metavar="N", help=about)
     about = "score by the area under the curve: the mean return over 0 to N agent steps"
-    add("--area_to", type=_steps, metavar="N", help=about)
+    add("--area_to", type=at_least(1), metavar="N", help=about)
     about = (
         "show how many agent steps and minutes it takes until the mean return first reaches this "
         "raw score, or such a share of human play, e.g. 50%%"
@@ -167,16 +167,6 @@ def _parser() -> argparse.ArgumentParser:
     about = "also write the page, its figure, and one CSV of at most 200 rows per run, fit for git"
     add("--output", type=Path, metavar="FOLDER", help=about)
     return parser
-
-
-def _steps(text: str) -> float:
-    try:
-        steps = float(text.replace("_", ""))
-    except ValueError:
-        steps = 0.0
-    if not 0 < steps < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of agent steps above 0")
-    return steps
 
 
 def _score(text: str) -> tuple[float, bool]:

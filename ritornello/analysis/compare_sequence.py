@@ -170,8 +170,8 @@ def own_games(flags: dict[str, Any]) -> list[str]:
     except ConfigError:  # no list of games; its runs have failed
         return []
     shares = flags.get("env_shares")
-    given = shares if isinstance(shares, list) and len(shares) == len(games) else [1] * len(games)
-    return [game for game, share in zip(games, given, strict=True) if share]
+    given = shares if isinstance(shares, list) else [1] * len(games)
+    return [game for game, share in zip(games, given, strict=False) if share]
 
 
 def _tables(folder: SequenceFolder, file: str) -> Iterator[tuple[RunState, Table]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+from pydantic import NonNegativeInt
 
 from ritornello.agent.testing.player import Step
 from ritornello.analysis.options import (
@@ -22,9 +22,10 @@ from ritornello.analysis.options import (
 from ritornello.analysis.playing import LoadedAgent, load_player, play
 from ritornello.core.atomic_file import writable_folder, write_json
 from ritornello.core.errors import ConfigError
-from ritornello.core.plain_data import read_text
+from ritornello.core.plain_data import parse_json, read_text
 from ritornello.core.spec import game_name
 from ritornello.metrics.film import Film
+from ritornello.sequences.forms import Form, checked
 from ritornello.wrappers.registry import steps_per_s
 from ritornello.wrappers.trusted_modules import check_trusted, trust_modules_of
 
@@ -43,10 +44,9 @@ ORANGE, PINK, WHITE = (1.0, 0.44, 0.0), (1.0, 0.59, 0.82), (1.0, 1.0, 1.0)
 Arrays = Mapping[str, np.ndarray]  # name -> an array of one moment, or [N, ...] of all moments
 
 
-class Recording(BaseModel):
-    """What actions.json says of a game."""
+class Recording(Form):
+    """What actions.json says of a game, as saliency and attention write it."""
 
-    model_config = ConfigDict(strict=True)
     env: str
     seed: int
     action_names: list[str]
@@ -55,16 +55,10 @@ class Recording(BaseModel):
     @classmethod
     def read(cls, path: Path) -> Recording:
         """Read a file; ConfigError if it is no recording."""
-        try:
-            found = cls.model_validate_json(read_text(path, "the list of actions"))
-            if max(found.actions, default=0) < len(found.action_names):
-                return found
-        except ValidationError:
-            pass
-        raise ConfigError(
-            f"{path} is no list of actions: expected JSON with env, seed, action_names and "
-            "actions, as python -m ritornello.analysis saliency writes it (actions.json)."
-        )
+        found = checked(cls, parse_json(read_text(path, "the actions"), str(path)), str(path))
+        if max(found.actions, default=0) >= len(found.action_names):
+            raise ConfigError(f"{path} has an action without a name: expected an actions.json.")
+        return found
 
     def for_agent(self, agent: LoadedAgent) -> list[int]:
         """Return the actions in the numbers that `agent` has for them."""
