@@ -10,7 +10,7 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ritornello.agent.assembly import Blueprint, env_config, model_of_shapes
 from ritornello.agent.learners.place import ALONE_HERE, Place
@@ -18,7 +18,6 @@ from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.run.coordinator import SINGLE_LEARNER, Coordinator
 from ritornello.agent.run.memory import check_memory
 from ritornello.agent.run.training import Session
-from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.core.errors import CheckpointError, ConfigError, RunIsDone
 from ritornello.core.plain_data import shown_text
 from ritornello.core.spec import EnvSpec
@@ -29,6 +28,9 @@ from ritornello.flags.parsing import parse
 from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.registry import make_env_spec, tried
 from ritornello.wrappers.trusted_modules import module_of
+
+if TYPE_CHECKING:
+    from ritornello.agent.stored.checkpoint import Checkpoint
 
 LEARNER_TIMEOUT_S = 60.0  # the run ends if one of several learners does not answer for so long
 
@@ -164,6 +166,8 @@ def _load(url: str) -> Checkpoint:
 
         repository = Repository.parse(url)
         return load_model(fetch(repository), repository.label)
+    from ritornello.agent.stored.checkpoint import load
+
     folder = find_model_folder(url)
     try:
         return load(url) if folder is None else load_model(folder)

@@ -19,7 +19,6 @@ from ritornello.agent.assembly import (
     without_effect,
 )
 from ritornello.agent.models.factory import describe_networks
-from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.project import as_typed, main_command
 from ritornello.core.spec import game_name
@@ -36,6 +35,7 @@ from ritornello.wrappers.trusted_modules import module_of
 if TYPE_CHECKING:
     from ritornello.agent.run.trainer import Summary
     from ritornello.agent.run.training import Session
+    from ritornello.agent.stored.checkpoint import Checkpoint
 
 # Why a session ended.
 REASONS = {

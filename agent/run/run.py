@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -17,11 +17,13 @@ from ritornello.agent.run.experience import Experience, Serial
 from ritornello.agent.run.status import Status
 from ritornello.agent.run.tally import new_tally
 from ritornello.agent.run.threaded import Threaded
-from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.saved_state import item, restoring, within
 from ritornello.core.stop_signals import StopSignals
 from ritornello.transport.weights import WeightBoard
+
+if TYPE_CHECKING:
+    from ritornello.agent.stored.checkpoint import Checkpoint
 
 # (flags and shapes, where the newest weights are, the life of the workers) -> what is started.
 MakeExperience = Callable[[Blueprint, WeightBoard, int], Experience]

@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 from ritornello.agent.run.memory import unrolls_when_full
 from ritornello.agent.run.run import Run
-from ritornello.agent.stored.checkpoint import CheckpointWriter
+from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.core import faults
 from ritornello.core.errors import CheckpointError
 from ritornello.core.stop_signals import StopSignals

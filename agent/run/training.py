@@ -26,7 +26,6 @@ from ritornello.agent.run.messages import REASONS, log_end, log_start
 from ritornello.agent.run.reporting import Reporting
 from ritornello.agent.run.run import Run
 from ritornello.agent.run.trainer import Summary, Trainer
-from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.command_line import printable, tell
@@ -39,6 +38,7 @@ from ritornello.core.warden import Warden
 
 if TYPE_CHECKING:
     from ritornello.agent.run.warm_start import WarmStart
+    from ritornello.agent.stored.checkpoint import Checkpoint
     from ritornello.agent.testing.score_table import Report
 
 # Beside a GPU the learner gives Python's lock away at each of many small operations, and may wait

@@ -1,7 +1,8 @@
 """One file of a checkpoint: written whole or not at all, read with suspicion, never executed.
 
 What comes in is a tree of agent/stored/checkpoint_tree.py; what goes out is a file that
-`torch.load(weights_only=True)` can read. agent/stored/checkpoint.py says which files there are.
+`torch.load(weights_only=True)` can read. agent/stored/checkpoint_writer.py says which files there
+are.
 
 A file may come from a stranger. So before anything is made of it: every entry of the archive must
 be stored as it is (a compressed one could expand without end), checksums must be right (torch

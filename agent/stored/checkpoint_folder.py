@@ -1,7 +1,7 @@
 """The names in a `checkpoints` folder, and which file is meant by a folder.
 
-agent/stored/checkpoint.py has the table of the files. Numbers in names decide what is newer, never
-the times of files.
+agent/stored/checkpoint_writer.py has the table of the files. Numbers in names decide what is newer,
+never the times of files.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
       status.json      how the run is at this moment
       findings.jsonl, evaluations.csv    a line for each (agent/run/status.py)
       train.log        everything that was logged, down to DEBUG
-      checkpoints/     see agent/stored/checkpoint.py
+      checkpoints/     see agent/stored/checkpoint_writer.py
       summary.json     written at the end: counters, best return, why the run ended
 
 `run.json` never holds environment variables: they contain passwords.

@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ritornello.agent.stored.best_evaluated import set_later_aside
-from ritornello.agent.stored.checkpoint import Checkpoint, give_second_name, load
+from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.agent.stored.checkpoint_folder import (
     BEST,
     MILESTONE_NAME,
@@ -28,6 +28,7 @@ from ritornello.agent.stored.checkpoint_folder import (
     resolve,
     update_name,
 )
+from ritornello.agent.stored.checkpoint_writer import give_second_name
 from ritornello.agent.stored.run_folder import RunFolder, create_exclusively
 from ritornello.core.atomic_file import remove_temporaries
 from ritornello.core.errors import CheckpointError, ConfigError

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ritornello.agent.stored.checkpoint import CheckpointWriter, load
+from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_file import read_tree, write_tree
 from ritornello.agent.stored.checkpoint_folder import resolve
 from ritornello.agent.stored.checkpoint_tree import encode
+from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.core import atomic_file, faults, files
 from ritornello.core.errors import CheckpointError
 from tests.agent.states import replay_with, state_at

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from ritornello.agent.stored import checkpoint_file
-from ritornello.agent.stored.checkpoint import CheckpointWriter, load
+from ritornello.agent.stored import checkpoint_file, checkpoint_writer
+from ritornello.agent.stored.checkpoint import load
+from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.core.errors import CheckpointError
 from tests.agent.states import replay_with, state_at
 from tests.agent.test_checkpoint import names, save_several
@@ -59,7 +60,9 @@ def test_a_checkpoint_that_is_not_finite_is_passed_over_with_the_reason(
 ):
     save_several(tmp_path, [1])
     with monkeypatch.context() as patch:  # as versions without the check have written it
-        patch.setattr("ritornello.agent.stored.checkpoint._refuse_not_finite", lambda *_: None)
+        patch.setattr(
+            "ritornello.agent.stored.checkpoint_writer._refuse_not_finite", lambda *_: None
+        )
         bad = {**state_at(2), "learner": {"model": {"mu": torch.tensor([1.0, NAN])}}}
         CheckpointWriter(tmp_path).save(bad, updates=2, agent_steps=2)
     with caplog.at_level(logging.WARNING):
@@ -103,7 +106,7 @@ def test_an_update_is_saved_once_and_its_files_are_not_written_over(tmp_path, mo
         write(path, tree, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr("ritornello.agent.stored.checkpoint.write_tree", write_replay_only)
+        patch.setattr(checkpoint_writer, "write_tree", write_replay_only)
         with pytest.raises(CheckpointError, match="the disk is gone"):
             save(2, 20)
     assert names(tmp_path, "*.replay") == ["update_000000001.replay"]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ritornello.agent.acting.actor import Observation
-from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
+from ritornello.agent.stored.checkpoint import Checkpoint, load
+from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.agent.testing import evaluator, whole_games
 from ritornello.agent.testing.evaluator import evaluate, evaluate_all
 from ritornello.agent.testing.player import Player

@@ -6,7 +6,8 @@ import pytest
 
 from ritornello.agent.export import export, main
 from ritornello.agent.run.tally import Tally
-from ritornello.agent.stored.checkpoint import CheckpointWriter, load
+from ritornello.agent.stored.checkpoint import load
+from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.agent.stored.model_file import load_model
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.evaluator import evaluate

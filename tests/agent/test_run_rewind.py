@@ -5,7 +5,8 @@ import pytest
 
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.session import prepare
-from ritornello.agent.stored.checkpoint import CheckpointWriter, load
+from ritornello.agent.stored.checkpoint import load
+from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.stored.run_rewind import check_not_saved_since, take_back
 from ritornello.core.errors import ConfigError

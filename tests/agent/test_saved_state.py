@@ -17,9 +17,10 @@ from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.agent.run.checks import check_session
 from ritornello.agent.run.experience import Moment, Serial
 from ritornello.agent.run.tally import Tally
-from ritornello.agent.stored.checkpoint import CheckpointWriter, load
+from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_file import write_tree
 from ritornello.agent.stored.checkpoint_tree import encode
+from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.agent.stored.model_file import check_weights
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.saved_state import restoring, within

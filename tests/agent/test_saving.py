@@ -4,12 +4,12 @@ import time
 import pytest
 
 import ritornello.agent.run.saving
-import ritornello.agent.stored.checkpoint
 from ritornello.agent.learning.learner import Learner
 from ritornello.agent.run.run import Run
 from ritornello.agent.run.saving import SaveTime
 from ritornello.agent.run.trainer import Trainer
-from ritornello.agent.stored.checkpoint import CheckpointWriter, load
+from ritornello.agent.stored.checkpoint import load
+from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core import faults
 from ritornello.core.stop_signals import StopSignals

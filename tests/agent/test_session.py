@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from ritornello.agent.session import prepare
-from ritornello.agent.stored.checkpoint import CheckpointWriter, load
+from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_file import write_tree
 from ritornello.agent.stored.checkpoint_tree import encode
+from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.agent.stored.model_file import ShippedModel, save_model
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing import whole_games

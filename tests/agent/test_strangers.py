@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from ritornello.agent.session import prepare
-from ritornello.agent.stored.checkpoint import CheckpointWriter
+from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.agent.stored.model_file import save_model
 from ritornello.core.errors import ConfigError
 from tests.agent.runs import make_blueprint, saved_state

@@ -12,7 +12,8 @@ from ritornello.agent.run.messages import log_start
 from ritornello.agent.run.training import Session
 from ritornello.agent.run.warm_start import carry_over, keep_actions, warm_start
 from ritornello.agent.session import prepare
-from ritornello.agent.stored.checkpoint import Checkpoint, CheckpointWriter, load
+from ritornello.agent.stored.checkpoint import Checkpoint, load
+from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.errors import CheckpointError, ConfigError
 from tests.agent.runs import QUIET, make_blueprint, saved_state, states_at_start

@@ -6,7 +6,7 @@ import torch
 
 from ritornello.agent.assembly import build_model
 from ritornello.agent.pools.serial_pool import SerialPool
-from ritornello.agent.stored.checkpoint import CheckpointWriter
+from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.analysis import features
 from ritornello.analysis.features import game_points, main, pca
 from ritornello.analysis.playing import load_agent
