@@ -120,8 +120,6 @@ class UnrollRing(InSharedMemory):
 
     def state(self, slot: int) -> SlotState:
         """Return the state of a slot."""
-        if not 0 <= slot < self.slots:
-            raise TransportError(f"slot {slot} does not exist: the ring has {self.slots} slots.")
         return SlotState(int(self._states[slot]))
 
     def count(self, *states: SlotState) -> int:

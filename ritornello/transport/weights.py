@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +28,8 @@ BEGUN, DONE, VERSIONS = 0, 1, slice(2, 4)
 class WeightBoard(InSharedMemory):
     """One writer (the process that made it), any number of readers, no locks.
 
-    Hand it to children as an argument of their `Process`; there it can only be read. A reader that
-    dies disturbs nobody; if the writer dies while writing, the last complete set stays readable.
+    Hand it to children as an argument of their `Process`, to be read there. A reader that dies
+    disturbs nobody; if the writer dies while writing, the last complete set stays readable.
     """
 
     _VIEWS = ("_header", "_halves")
@@ -38,7 +37,6 @@ class WeightBoard(InSharedMemory):
     def __init__(self, nbytes: int) -> None:
         """Allocate a board for weights of `nbytes`; nothing is published yet."""
         self.nbytes = nbytes
-        self._is_writer = True
         super().__init__(self.nbytes_needed(nbytes), "weights")
         self._header[VERSIONS] = NO_VERSION
 
@@ -56,10 +54,6 @@ class WeightBoard(InSharedMemory):
             memory[second : second + self.nbytes],
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Travel to a child as a reader, without the views."""
-        return {**super().__getstate__(), "_is_writer": False}
-
     @property
     def version(self) -> int:
         """The newest complete version, or -1 before the first."""
@@ -74,8 +68,6 @@ class WeightBoard(InSharedMemory):
         Args:
           version: learner updates in these weights, larger than the last published version.
         """
-        if not self._is_writer:
-            raise TransportError("only the process that made the weight board may write to it.")
         if version <= self.version:
             raise TransportError(
                 f"version {version} cannot follow version {self.version}: readers only look for "
@@ -99,11 +91,6 @@ class WeightBoard(InSharedMemory):
         Returns:
           The version copied, or None.
         """
-        if into.shape != (self.nbytes,) or into.dtype != np.uint8:
-            raise TransportError(
-                f"weights are read into {into.dtype} {into.shape}, expected uint8 "
-                f"({self.nbytes},): the reader has another model than the writer."
-            )
         for _ in range(MAX_ATTEMPTS):
             done = int(self._header[DONE])
             memory_fence()
