@@ -19,6 +19,7 @@ from ritornello.agent.pools.pool import ProcessPool
 from ritornello.agent.pools.worker_pool import UnrollBlock
 from ritornello.core.errors import WorkerDied
 from ritornello.core.warden import Warden
+from ritornello.transport.channel import Report
 from ritornello.transport.mailbox import Mailbox
 from ritornello.transport.weights import WeightBoard
 
@@ -47,18 +48,15 @@ class GatewayPlace(WorkerPlace):
         """Return what the process runs, and its arguments."""
         return gateway_main, (self.config, self.ring, board)
 
-    def read_reports(self) -> None:
-        """Log what the gateway has said, and keep its metrics."""
-        reports, self.reports = self.reports, []
-        for report in reports:
-            if isinstance(report, dict):
-                self.metrics = report
-            else:
-                log.log(report[0], "%s", report[1])
+    def hear(self, report: Report) -> None:
+        """Log what the gateway says, or keep its metrics."""
+        if isinstance(report.content, dict):
+            self.metrics = report.content
+        else:
+            log.log(report.content[0], "%s", report.content[1])
 
     def bury(self) -> str:
         """Take back what a gateway that is gone has held; what it counted is kept."""
-        self.read_reports()
         for name in COUNTERS:
             self.before[name] += self.metrics.get(name, 0.0)
         self.metrics = {}
@@ -98,7 +96,6 @@ class GatewayPool:
           WorkerDied: gateways died too often, or what has failed would fail again.
         """
         blocks = self._pool.poll(timeout_s)
-        self._place.read_reports()
         if self._place.life.failure.startswith(FINAL):
             raise WorkerDied(self._place.life.failure)
         return [replace(block, worker_id=self._worker_of(block)) for block in blocks]
@@ -134,7 +131,6 @@ class GatewayPool:
     def stop(self, grace_s: float) -> None:
         """Ask the gateway to end everything that it has started, then make it."""
         self._pool.stop(max(grace_s, CLOSE_S))
-        self._place.read_reports()
 
 
 def ring_slots(worker_count: int) -> int:

@@ -95,7 +95,6 @@ class WorkerPlace(Place):
         self.ring = UnrollRing(slots, config.num_envs, config.schema().nbytes)
         self.mailbox = mailbox
         self.unrolls = 0  # received in this life
-        self.reports: list[tuple[int, str] | dict[str, float]] = []  # for their reader to take away
         self._games: tuple[EpisodeEnd, ...] = ()  # of the block that is announced next
 
     def launch(self, board: WeightBoard) -> None:
@@ -112,13 +111,16 @@ class WorkerPlace(Place):
         blocks = []
         for message in self.life.receive():
             if isinstance(message, Report):
-                self.reports.append(message.content)
+                self.hear(message)
             elif isinstance(message, Games):
                 self._games += message.episodes
             else:
                 blocks.append(replace(message, episodes=self._games + message.episodes))
                 self._games = ()
         return blocks
+
+    def hear(self, report: Report) -> None:
+        """Take in what belongs to no block. A worker of this machine sends nothing of the kind."""
 
     def free(self, slot: int) -> None:
         """Release a slot that has been read, and wake the worker."""
