@@ -225,7 +225,7 @@ class LocalActor:
 
     def __init__(self, actor: Actor, acting: ActingModel) -> None:
         """Wrap `actor`, which acts with the model of `acting`; who refreshes it is the caller."""
-        self._actor = actor
+        self.actor = actor
         self._acting = acting
         self._observation: Observation | None = None
 
@@ -241,12 +241,4 @@ class LocalActor:
     def answer(self) -> Action:
         """Act on them."""
         assert self._observation is not None, "nothing was asked"
-        return self._actor.act(self._observation)
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return the actor's random stream and memory (copies)."""
-        return self._actor.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` took."""
-        self._actor.load_state_dict(state)
+        return self.actor.act(self._observation)

@@ -40,7 +40,7 @@ class Lane:
         """
         return {
             "env": self.env.state_dict(),
-            "actor": cast("LocalActor", self.actor).state_dict(),
+            "actor": cast("LocalActor", self.actor).actor.state_dict(),
             "first": self.now.first.astype(np.uint8),
             "last_action": self.now.last_action.copy(),
             "last_reward": self.now.last_reward.copy(),
@@ -69,5 +69,5 @@ class Lane:
             action_mask=env.action_mask,
         )
         with within("actor"):
-            cast("LocalActor", self.actor).load_state_dict(item(state, "actor", dict))
+            cast("LocalActor", self.actor).actor.load_state_dict(item(state, "actor", dict))
         self.actor.ask(self.now)

@@ -275,15 +275,13 @@ class Supervised:
 
     def describe(self) -> str:
         """Return one line: what it does, and for how long."""
-        if self.state is State.ABSENT:
-            due = self.relaunch_at  # once, because another thread may take it away
-            if due is None:
-                return f"{self.name}: not there"
-            return f"{self.name}: starts in {max(0.0, due - self._clock()):.0f} s"
-        if self.state is State.ENDING:
-            return f"{self.name}: ending"
-        beat = self._lifeline.pulse.read()
-        return f"{self.name}: {beat.phase.words} for {time.monotonic() - beat.since:.0f} s"
+        doing = self.present()[1]
+        due = self.relaunch_at  # once, because another thread may take it away
+        if self.state is State.ABSENT and due is not None:
+            doing = f"starts in {max(0.0, due - self._clock()):.0f} s"
+        elif self.state is State.RUNNING:
+            doing += f" for {time.monotonic() - self._lifeline.pulse.read().since:.0f} s"
+        return f"{self.name}: {doing}"
 
     def present(self) -> tuple[int | None, str, float]:
         """Return (process id, what it does, seconds of silence); the id is None without one."""

@@ -141,7 +141,7 @@ def test_stacks_of_the_batch_are_the_ones_that_the_agent_saw(env):
     )  # fmt: skip
     body = WorkerBody(blueprint.workers()[0], make_board(blueprint))
     seen = []
-    actor = body.rollout._lanes[0].actor._actor
+    actor = body.rollout._lanes[0].actor.actor
     act = actor.act
     actor.act = lambda shown: (seen.append(shown.stacks.copy()), act(shown))[1]
     feed = Feed(blueprint.schema, torch.device("cpu"))
