@@ -9,6 +9,7 @@ Next to read: agent/run/experience.py, which makes batches.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -33,18 +34,13 @@ Restores = list[Callable[[], None]]
 WEIGHTS_MEASURED_EACH = 100  # updates; a sum over all weights, so not for each
 
 
+@dataclass(frozen=True, eq=False)
 class UpdateMetrics(Mapping[str, Tensor]):
     """Metrics of an update by name, most of them in one row on the learner's device."""
 
-    def __init__(self, names: tuple[str, ...], row: Tensor, more: Mapping[str, Tensor]) -> None:
-        """Keep them.
-
-        Args:
-          names: of the numbers of the row.
-          row: [names] float32.
-          more: those that not every update has, 0-d.
-        """
-        self.names, self.row, self.more = names, row, more
+    names: tuple[str, ...]  # of the numbers of the row
+    row: Tensor  # [names] float32
+    more: Mapping[str, Tensor]  # those that not every update has, 0-d
 
     def __getitem__(self, name: str) -> Tensor:
         return self.row[self.names.index(name)] if name in self.names else self.more[name]
