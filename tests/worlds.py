@@ -58,13 +58,8 @@ class RemoteEnv(ReachEnv):
         return (way * self.UNIT + self.PLACE).astype(np.float32), *others
 
 
-class DialsEnv(Drawn):
-    """Three dials are to be set as shown; each that is right pays a third. 4 steps, then over."""
-
-    DIALS = (3, 2, 4)
-
-    observation_space = Box(0, 1, (sum(DIALS),), np.float32)
-    action_space = MultiDiscrete(DIALS)
+class AskingEnv(Drawn):
+    """Shows four times what is to be done, and pays by how right that was."""
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -73,9 +68,21 @@ class DialsEnv(Drawn):
 
     def step(self, action):
         assert self.action_space.contains(action), repr(action)
-        reward = float((action == self.wanted).mean())
+        reward = self._pay(action)
         self.t += 1
         return self._show(), reward, self.t >= 4, False, {}
+
+
+class DialsEnv(AskingEnv):
+    """Three dials are to be set as shown; each that is right pays a third."""
+
+    DIALS = (3, 2, 4)
+
+    observation_space = Box(0, 1, (sum(DIALS),), np.float32)
+    action_space = MultiDiscrete(DIALS)
+
+    def _pay(self, action):
+        return float((action == self.wanted).mean())
 
     def _show(self):
         self.wanted = self.np_random.integers(self.DIALS)
@@ -83,11 +90,11 @@ class DialsEnv(Drawn):
         return np.concatenate([np.eye(n, dtype=np.float32)[digit] for digit, n in digits])
 
 
-class MixedEnv(Drawn):
+class MixedEnv(AskingEnv):
     """A dict of everything: two switches, a lever among three from 1, and one number.
 
     All that is right pays: a quarter for each switch and the lever as shown, and a quarter less the
-    distance of the number, at most. 4 steps, then over.
+    distance of the number, at most.
     """
 
     observation_space = Box(-1, 1, (6,), np.float32)
@@ -98,18 +105,11 @@ class MixedEnv(Drawn):
         }
     )
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self._show(), {}
-
-    def step(self, action):
-        assert self.action_space.contains(action), repr(action)
+    def _pay(self, action):
         switches, lever = action["others"]
         right = int((switches == self.switches).sum()) + int(lever == self.lever)
         distance = abs(float(action["number"][0, 0]) - self.number)
-        self.t += 1
-        return self._show(), 0.25 * right + 0.25 * max(0.0, 1 - distance), self.t >= 4, False, {}
+        return 0.25 * right + 0.25 * max(0.0, 1 - distance)
 
     def _show(self):
         self.switches = self.np_random.integers(2, size=2)
@@ -119,21 +119,14 @@ class MixedEnv(Drawn):
         return np.array([*self.switches, *lever, self.number], np.float32)
 
 
-class LampEnv(Drawn):
-    """An RGB image of 9 x 13 pixels in which one of three lamps is lit: choose it. 4 steps."""
+class LampEnv(AskingEnv):
+    """An RGB image of 9 x 13 pixels in which one of three lamps is lit: choose it."""
 
     observation_space = Box(0, 255, (9, 13, 3), np.uint8)
     action_space = Discrete(3)
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self._show(), {}
-
-    def step(self, action):
-        reward = float(action == self.lamp)
-        self.t += 1
-        return self._show(), reward, self.t >= 4, False, {}
+    def _pay(self, action):
+        return float(action == self.lamp)
 
     def _show(self):
         self.lamp = int(self.np_random.integers(3))
@@ -142,11 +135,11 @@ class LampEnv(Drawn):
         return image
 
 
-class SignEnv(Drawn):
+class SignEnv(AskingEnv):
     """A dict: an image whose left or right half is bright, and beside it what that means.
 
     The bright half is right if `honest`, the other one if not, so that neither tells anything by
-    itself. `noise` are a flag and two numbers that say nothing. 4 steps, then over.
+    itself. `noise` are a flag and two numbers that say nothing.
     """
 
     observation_space = Dict(
@@ -158,15 +151,8 @@ class SignEnv(Drawn):
     )
     action_space = Discrete(2)
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self._show(), {}
-
-    def step(self, action):
-        reward = float(action == (self.half if self.honest else 1 - self.half))
-        self.t += 1
-        return self._show(), reward, self.t >= 4, False, {}
+    def _pay(self, action):
+        return float(action == (self.half if self.honest else 1 - self.half))
 
     def _show(self):
         self.half, self.honest = (int(n) for n in self.np_random.integers(2, size=2))

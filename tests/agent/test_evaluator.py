@@ -18,10 +18,11 @@ from ritornello.agent.testing.whole_games import Lives
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import ConfigError
 from ritornello.wrappers.vector import StepResult
-from tests.agent import pictures
 from tests.agent.runs import COUNTING, make_blueprint, saved_state, silent
+from tests.worlds import ReachEnv
 
 OWING = "tests.fakes:tests/Owing-v0"  # as COUNTING, with rewards below zero
+REACH = "tests.worlds:tests/Reach-v0"
 BREAKOUT = "BreakoutNoFrameskip-v4"
 
 
@@ -107,7 +108,13 @@ def test_a_game_that_was_not_trained_is_played_with_the_agents_own_actions(tmp_p
 
 def test_a_film_that_cannot_be_written_costs_no_games(tmp_path, monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    blueprint, checkpoint = agent(tmp_path, pictures.RGBA, test_episode_count=3, render=True)
+
+    def draw(env):  # the first picture is a good one
+        return np.zeros((32, 32, 4 if env.t else 3), np.uint8)
+
+    monkeypatch.setattr(ReachEnv, "render", draw)
+    monkeypatch.setattr(ReachEnv, "metadata", {"render_modes": ["rgb_array"], "render_fps": 4})
+    blueprint, checkpoint = agent(tmp_path, REACH, test_episode_count=3, render=True)
     lines = []
     (report,) = evaluate(blueprint, checkpoint, tmp_path, show=lines.append)
     assert report.episodes == 3

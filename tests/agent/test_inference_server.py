@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -98,6 +99,12 @@ class Served:
             steps += stats.steps
         return np.stack(records), versions, games, steps
 
+    def collect_from_all(self, blocks):
+        """The records of all workers, which ask at the same time."""
+        workers = range(len(self.bodies))
+        with ThreadPoolExecutor(len(workers)) as threads:
+            return list(threads.map(lambda worker: self.collect(blocks, worker)[0], workers))
+
 
 def make_served(board=None, **values):
     blueprint = make_blueprint(**{"inference": "server", "device": "cpu", **values})
@@ -124,17 +131,9 @@ def test_the_server_acts_with_the_logits_of_the_same_weights(worker_count):
     """Also with features, and with the questions of two workers in one batch."""
     with make_served(worker_count=worker_count, replay_parameters=ELITE) as served:
         learner, schema = served.blueprint.learner(), served.blueprint.schema
-        threads = [
-            threading.Thread(target=lambda w=w: results.update({w: served.collect(4, w)[0]}))
-            for w in range(worker_count)
-        ]
-        results = {}
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(HANGS_S)
+        results = served.collect_from_all(4)
     assert len(results) == worker_count
-    for records in results.values():
+    for records in results:
         for block in records:
             unroll, batch = schema.unroll(block), batch_of(schema, block)
             with torch.no_grad():
@@ -155,15 +154,7 @@ def test_the_server_acts_with_the_logits_of_the_same_weights(worker_count):
 def test_the_server_keeps_the_memory_of_each_environment(games):
     """Of two workers with two groups each, asked in any order."""
     with make_served(worker_count=2, **LSTM, **games) as served:
-        results = {}
-        threads = [
-            threading.Thread(target=lambda w=w: results.update({w: served.collect(6, w)[0]}))
-            for w in range(2)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(HANGS_S)
+        results = served.collect_from_all(6)
     resets = 0
     for worker in range(2):
         resets += check_recomputed(served.blueprint, results[worker])

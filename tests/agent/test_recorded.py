@@ -83,6 +83,12 @@ def pair(config=CONFIG, spec=None, **model):
     return plain, recording, recorder
 
 
+def check_alike(one, other, **tolerances):
+    pairs = zip(one.model.parameters(), other.model.parameters(), strict=True)
+    for weights, others in pairs:
+        torch.testing.assert_close(weights, others, **tolerances)
+
+
 def step(learner, batch, progress=0.0, spec=None):
     return learner.step(packed(batch, spec), progress)
 
@@ -111,8 +117,7 @@ def test_what_is_replayed_is_what_would_be_computed(model):
                 equal_nan=True,
                 msg=name,
             )
-    for one, two in zip(plain.model.parameters(), recording.model.parameters(), strict=True):
-        torch.testing.assert_close(one, two)
+    check_alike(plain, recording)
 
 
 def test_nothing_is_recorded_while_pixels_are_observed(monkeypatch):
@@ -132,8 +137,7 @@ def test_another_shape_is_computed_and_recorded_anew_at_its_second_batch():
     for seed, size in enumerate((4, 4, 4, 4, 3, 4, 4, 3, 3, 3, 3)):
         for each in (plain, learner):
             step(each, make_batch(size=size, seed=seed))
-        for one, two in zip(plain.model.parameters(), learner.model.parameters(), strict=True):
-            torch.testing.assert_close(one, two)
+        check_alike(plain, learner)
     assert recorder.gradients.recordings == 2
 
 
@@ -161,8 +165,7 @@ def test_after_other_weights_were_loaded_nothing_old_is_replayed():
             step(each, make_batch(seed=seed))
     assert recorder.gradients.recordings == 2
     assert same(plain.state_dict()["version"], learner.state_dict()["version"])
-    for one, two in zip(plain.model.parameters(), learner.model.parameters(), strict=True):
-        torch.testing.assert_close(one, two)
+    check_alike(plain, learner)
 
 
 def test_a_replayed_update_that_is_not_finite_leaves_no_trace():
@@ -179,8 +182,7 @@ def test_a_replayed_update_that_is_not_finite_leaves_no_trace():
     for each in (plain, learner):
         step(each, make_batch(seed=4))
     assert recorder.gradients.recordings == 1
-    for one, two in zip(plain.model.parameters(), learner.model.parameters(), strict=True):
-        torch.testing.assert_close(one, two)
+    check_alike(plain, learner)
 
 
 @pytest.mark.parametrize(
@@ -227,8 +229,7 @@ def test_values_of_actions_are_replayed_and_epsilon_falls():
             step(each, make_batch(seed=seed), progress)
         assert same(plain.model.epsilon, learner.model.epsilon)
     assert tuple(recorder.gradients) == (1, 3)
-    for one, two in zip(plain.model.parameters(), learner.model.parameters(), strict=True):
-        torch.testing.assert_close(one, two)
+    check_alike(plain, learner)
     before = copy.deepcopy(learner.state_dict())
     with pytest.raises(Exception, match="reward"):
         step(learner, with_bad_reward(make_batch()), 0.8)
@@ -279,8 +280,7 @@ def test_on_a_gpu_a_replayed_update_is_the_computed_one(monkeypatch, model, prec
     assert recorded._move_weights.recording is not None
     for expected, got in losses:
         torch.testing.assert_close(got, expected, rtol=0.01, atol=0.01)
-    for one, two in zip(plain.model.parameters(), recorded.model.parameters(), strict=True):
-        torch.testing.assert_close(one, two, rtol=0.02, atol=2e-3)
+    check_alike(plain, recorded, rtol=0.02, atol=2e-3)
 
 
 @pytest.mark.gpu

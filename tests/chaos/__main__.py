@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.chaos.faults import FAULTS, Fault
+from tests.chaos.faults import FAULTS
 from tests.chaos.preemption import Preemption
 from tests.chaos.session import Session, Stuck, damage_of, is_temporary, updates_of
 
@@ -40,7 +40,7 @@ RESUMED_UPDATES = 1  # that a resume has to add, on a busy machine too
 class Scenario:
     """One fault, from the first session to the end of the resume."""
 
-    def __init__(self, folder: Path, fault: Fault, rng: random.Random) -> None:
+    def __init__(self, folder, fault, rng):
         """Draw the configuration and the moment; start nothing."""
         self.folder, self.fault, self.rng = folder, fault, rng
         self.kind = rng.choice(tuple(KINDS))
@@ -48,7 +48,7 @@ class Scenario:
         self.moment = rng.randint(1, 150)  # updates
         self.broken: list[str] = []
 
-    def play(self) -> list[str]:
+    def play(self):
         """Return the promises that were broken, in words."""
         self.folder.mkdir(parents=True)
         saving = (f"--save_model_period={self.period}", "--keep_checkpoints=1000")
@@ -65,7 +65,7 @@ class Scenario:
             session.kill()
         return self.broken
 
-    def _hurt(self, session: Session) -> None:
+    def _hurt(self, session):
         if self.fault.name == "signal-at-start":
             session.wait_folder()
         else:
@@ -75,7 +75,7 @@ class Scenario:
         if status not in self.fault.statuses:
             self.broken.append(f"status: {status}, expected one of {self.fault.statuses}")
 
-    def _look(self, session: Session) -> None:
+    def _look(self, session):
         """Look at what the session has left."""
         if left := session.left_behind():
             self.broken.append(f"clean: {len(left)} processes are left: {left[0]}")
@@ -91,7 +91,7 @@ class Scenario:
             if files:
                 self.broken.append(f"clean: {files[0]} is left")
 
-    def _resume(self, session: Session) -> None:
+    def _resume(self, session):
         before = updates_of(session.checkpoints()[-1])
         resumed = Session(
             self.folder, 2,
@@ -116,7 +116,7 @@ class Scenario:
             self.broken.append("continuous: records of the resume do not follow one another")
 
 
-def scenario_of(name: str, folder: Path, rng: random.Random) -> Scenario | Preemption:
+def scenario_of(name, folder, rng):
     """Return the scenario of a fault, or a run that is taken away again and again."""
     if name in FAULTS:
         return Scenario(folder, FAULTS[name], rng)
@@ -125,7 +125,7 @@ def scenario_of(name: str, folder: Path, rng: random.Random) -> Scenario | Preem
     return Preemption(folder, rng, kind, [*SMALL, *kinds[kind]])
 
 
-def main() -> int:
+def main():
     """Play scenarios until the time or their number is over; return 1 if a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)

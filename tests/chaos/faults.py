@@ -4,16 +4,12 @@ Files that fail, or are damaged, are for tests/exact and tests/fuzz: they hurt e
 """
 
 import contextlib
-import random
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import psutil
 
-from tests.chaos.session import Session
-
-Action = Callable[[Session, random.Random], None]
 INTERRUPTED = 130
 
 
@@ -22,28 +18,26 @@ class Fault:
     """What is done, and what may come of it."""
 
     name: str
-    do: Action
+    do: Callable  # of the session and a source of random numbers
     statuses: tuple[int, ...]  # of the session that it happens to
     flags: tuple[str, ...] = ()  # of that session
     saves: bool = True  # the session ends with a save
 
 
-FAULTS: dict[str, Fault] = {}
+FAULTS = {}
 
 
-def fault(
-    name: str, *statuses: int, flags: tuple[str, ...] = (), saves: bool = True
-) -> Callable[[Action], Action]:
+def fault(name, *statuses, flags=(), saves=True):
     """Register a function as a fault."""
 
-    def register(do: Action) -> Action:
+    def register(do):
         FAULTS[name] = Fault(name, do, statuses, flags, saves)
         return do
 
     return register
 
 
-def _workers(session: Session) -> list[psutil.Process]:
+def _workers(session):
     return [
         child
         for child in session.processes()
@@ -52,12 +46,12 @@ def _workers(session: Session) -> list[psutil.Process]:
 
 
 @fault("signal-once", INTERRUPTED)
-def signal_once(session: Session, rng: random.Random) -> None:
+def signal_once(session, rng):
     session.send(rng.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
 
 
 @fault("signal-forwarded", INTERRUPTED)
-def signal_forwarded(session: Session, rng: random.Random) -> None:
+def signal_forwarded(session, rng):
     """A wrapper or a terminal that closes sends the same wish twice within a second."""
     number = rng.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     session.send(number)
@@ -66,7 +60,7 @@ def signal_forwarded(session: Session, rng: random.Random) -> None:
 
 
 @fault("signal-twice", INTERRUPTED, 1, saves=False)
-def signal_twice(session: Session, rng: random.Random) -> None:
+def signal_twice(session, rng):
     session.send(signal.SIGINT)
     session.pause(rng.uniform(1.05, 1.5))
     with contextlib.suppress(ProcessLookupError):
@@ -74,20 +68,20 @@ def signal_twice(session: Session, rng: random.Random) -> None:
 
 
 @fault("signal-at-start", INTERRUPTED, -signal.SIGTERM, -signal.SIGINT, saves=False)
-def signal_at_start(session: Session, rng: random.Random) -> None:
+def signal_at_start(session, rng):
     """Done before the first update: see `Scenario`."""
     session.send(rng.choice((signal.SIGINT, signal.SIGTERM)))
 
 
 @fault("kill-worker", INTERRUPTED)
-def kill_worker(session: Session, rng: random.Random) -> None:
+def kill_worker(session, rng):
     _worker(session, rng, signal.SIGKILL)
     session.wait_updates(session.updates() + 20)
     session.send(signal.SIGINT)
 
 
 @fault("stop-worker", INTERRUPTED, flags=("--worker_timeout=3",))
-def stop_worker(session: Session, rng: random.Random) -> None:
+def stop_worker(session, rng):
     """A worker that is stopped is replaced, and training goes on."""
     _worker(session, rng, signal.SIGSTOP)
     session.pause(8.0)
@@ -95,7 +89,7 @@ def stop_worker(session: Session, rng: random.Random) -> None:
     session.send(signal.SIGINT)
 
 
-def _worker(session: Session, rng: random.Random, number: int) -> None:
+def _worker(session, rng, number):
     workers = _workers(session)
     if workers:  # a reproducible run has none
         with contextlib.suppress(psutil.Error):
@@ -103,12 +97,12 @@ def _worker(session: Session, rng: random.Random, number: int) -> None:
 
 
 @fault("kill-learner", -signal.SIGKILL, saves=False)
-def kill_learner(session: Session, rng: random.Random) -> None:
+def kill_learner(session, rng):
     session.send(signal.SIGKILL)
 
 
 @fault("kill-all", -signal.SIGKILL, saves=False)
-def kill_all(session: Session, rng: random.Random) -> None:
+def kill_all(session, rng):
     """What a container does when it is removed."""
     for process in session.processes():
         with contextlib.suppress(psutil.Error):
@@ -116,7 +110,7 @@ def kill_all(session: Session, rng: random.Random) -> None:
 
 
 @fault("output-closed", INTERRUPTED)
-def output_closed(session: Session, rng: random.Random) -> None:
+def output_closed(session, rng):
     session.close_output()
     session.wait_updates(session.updates() + 20)
     session.send(signal.SIGTERM)

@@ -1,15 +1,11 @@
 """A false scheduler: one command line again and again, each time ended by signals at random."""
 
 import contextlib
-import random
 import signal
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import psutil
 
-from ritornello.agent.stored.checkpoint import Checkpoint, load
+from ritornello.agent.stored.checkpoint import load
 from ritornello.core.errors import CheckpointError
 from tests.chaos.faults import INTERRUPTED
 from tests.chaos.session import Session, Stuck, is_temporary
@@ -24,7 +20,7 @@ BEFORE_HANDLERS = tuple(-number for number in (signal.SIGUSR1, signal.SIGTERM))
 class Preemption:
     """A run that is taken away several times. `play` is that of a `Scenario`."""
 
-    def __init__(self, folder: Path, rng: random.Random, kind: str, flags: Sequence[str]) -> None:
+    def __init__(self, folder, rng, kind, flags):
         """Draw the save period and the number of jobs; start nothing."""
         self.folder, self.rng, self.kind = folder, rng, kind
         self.period = rng.choice((20, 200))
@@ -35,7 +31,7 @@ class Preemption:
         ]  # fmt: skip
         self.broken: list[str] = []
 
-    def play(self) -> list[str]:
+    def play(self):
         """Return the promises that were broken, in words."""
         self.folder.mkdir(parents=True)
         for number in range(1, self.jobs + 1):
@@ -50,7 +46,7 @@ class Preemption:
                 session.kill()
         return self.broken
 
-    def _end(self, session: Session, before: int) -> None:
+    def _end(self, session, before):
         """Send what a scheduler sends, at some moment."""
         rng = self.rng
         if rng.random() < EARLY:
@@ -69,7 +65,7 @@ class Preemption:
                 for process in session.processes():
                     process.kill()
 
-    def _look(self, session: Session, number: int, before: Checkpoint | None) -> None:
+    def _look(self, session, number, before):
         status, said = session.status(), f"job {number} ({self._sent}, killed {self._is_killed})"
         allowed = (INTERRUPTED, *BEFORE_HANDLERS, *(-signal.SIGKILL,) * self._is_killed)
         if status not in allowed:
@@ -92,7 +88,7 @@ class Preemption:
         if status == INTERRUPTED and after.updates > (before.updates if before else 0):
             self._look_at_the_end(run, after, records[-1], said)
 
-    def _look_at_records(self, records: Sequence[dict[str, Any]], said: str) -> None:
+    def _look_at_records(self, records, said):
         for name in ("updates", "agent_steps", "episodes"):
             values = [record[name] for record in records]
             if values != sorted(values):
@@ -101,9 +97,7 @@ class Preemption:
         if len(set(learned)) < len(learned):
             self.broken.append(f"continuous: a record is there twice after {said}")
 
-    def _look_at_the_end(
-        self, run: Path, after: Checkpoint, last: dict[str, Any], said: str
-    ) -> None:
+    def _look_at_the_end(self, run, after, last, said):
         """Look at what a job has left that says that it has saved all."""
         if last["updates"] != after.updates:  # steps and games after it may be in the record
             self.broken.append(f"kept: {after.updates} is saved of {last['updates']}, {said}")
@@ -116,7 +110,7 @@ class Preemption:
         if files := [path.name for path in run.rglob("*") if is_temporary(path)]:
             self.broken.append(f"clean: {files[0]} is left by {said}")
 
-    def _newest(self) -> Checkpoint | None:
+    def _newest(self):
         """Return what the next job goes on from; None: it starts the run."""
         for run in sorted(self.run.parent.glob("run*"), reverse=True):
             with contextlib.suppress(CheckpointError):
@@ -124,5 +118,5 @@ class Preemption:
         return None
 
 
-def _counters(checkpoint: Checkpoint) -> tuple[int, int]:
+def _counters(checkpoint):
     return checkpoint.updates, checkpoint.agent_steps

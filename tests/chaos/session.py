@@ -7,9 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
@@ -29,7 +27,7 @@ class Stuck(Exception):
 class Session:
     """A process of main.py and its run folder. Used by one thread."""
 
-    def __init__(self, folder: Path, number: int, flags: Sequence[str]) -> None:
+    def __init__(self, folder, number, flags):
         """Begin it.
 
         Args:
@@ -53,7 +51,7 @@ class Session:
         self._copier = threading.Thread(target=self._copy, daemon=True)
         self._copier.start()
 
-    def _copy(self) -> None:
+    def _copy(self):
         with self.output.open("wb") as file, contextlib.suppress(OSError):
             while chunk := os.read(self._reader, 65536):
                 file.write(chunk)
@@ -61,17 +59,17 @@ class Session:
 
     # --- what can be done to it --------------------------------------------------------------
 
-    def send(self, number: int) -> None:
+    def send(self, number):
         self._process.send_signal(number)
 
-    def close_output(self) -> None:
+    def close_output(self):
         """Close the reading end of its output: the next line that it writes fails."""
         os.close(self._reader)
 
-    def pause(self, seconds: float) -> None:
+    def pause(self, seconds):
         threading.Event().wait(seconds)
 
-    def processes(self) -> list[psutil.Process]:
+    def processes(self):
         """Return the living processes of the scenario, known by the mark that they inherit."""
         wanted = f"{MARK}={self.mark}".encode()
         found = []
@@ -85,35 +83,35 @@ class Session:
 
     # --- what is waited for --------------------------------------------------------------------
 
-    def wait_updates(self, updates: int) -> None:
+    def wait_updates(self, updates):
         """Wait until a record says so many updates, or the program has ended."""
         limit_s = START_S if self.updates() == 0 else UPDATES_S
         self._wait(lambda: self.updates() >= updates, limit_s, f"update {updates}")
 
-    def wait_checkpoint(self, updates: int) -> None:
+    def wait_checkpoint(self, updates):
         """Wait until an update so late is saved, or the program has ended."""
         saved = lambda: max(map(updates_of, self.checkpoints()), default=0)  # noqa: E731
         self._wait(lambda: saved() >= updates, START_S, f"a checkpoint of update {updates}")
 
-    def wait_folder(self) -> None:
+    def wait_folder(self):
         """Wait until the run folder is there, or the program has ended."""
         self._wait(lambda: bool(self.folders()), START_S, "a run folder")
 
-    def _wait(self, is_so: Callable[[], bool], limit_s: float, what: str) -> None:
+    def _wait(self, is_so, limit_s, what):
         deadline = time.monotonic() + limit_s
         while not is_so() and self._process.poll() is None:
             if time.monotonic() > deadline:
                 raise Stuck(f"{what} did not come within {limit_s:.0f} s")
             self.pause(POLL_S)
 
-    def status(self) -> int:
+    def status(self):
         """Wait for the end; return the exit status, negative for a signal."""
         try:
             return self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             raise Stuck(f"it did not end within {END_S:.0f} s of being told to") from None
 
-    def left_behind(self, limit_s: float = 30.0) -> list[str]:
+    def left_behind(self, limit_s=30.0):
         """Return the processes that are still there some time after the end."""
         deadline = time.monotonic() + limit_s
         while (left := self.processes()) and time.monotonic() < deadline:
@@ -124,7 +122,7 @@ class Session:
                 names.append(f"{process.pid} {' '.join(process.cmdline())[-100:]}")
         return names
 
-    def kill(self) -> None:
+    def kill(self):
         """End whatever is left of the scenario."""
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
@@ -134,18 +132,18 @@ class Session:
 
     # --- what its files say ----------------------------------------------------------------------
 
-    def folders(self) -> list[Path]:
+    def folders(self):
         return sorted(path for path in self.results.glob("*") if path.is_dir())
 
     @property
-    def run(self) -> Path:
+    def run(self):
         return self.folders()[0]
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self):
         """Return the complete records, read by nothing but their format."""
         return [record for folder in self.folders() for record in self.records_of(folder)]
 
-    def records_of(self, run: Path) -> list[dict[str, Any]]:
+    def records_of(self, run):
         """Return the complete records of one run folder."""
         found = []
         with contextlib.suppress(OSError):
@@ -154,23 +152,23 @@ class Session:
                     found.append(json.loads(line))
         return found
 
-    def updates(self) -> int:
+    def updates(self):
         """Return the updates of the last record."""
         return max((record["updates"] for record in self.records()), default=0)
 
-    def checkpoints(self) -> list[Path]:
+    def checkpoints(self):
         """Return the regular checkpoints, the oldest first."""
         return sorted(
             path for run in self.folders() for path in run.glob("checkpoints/update_*.pt")
         )
 
 
-def updates_of(path: Path) -> int:
+def updates_of(path):
     """Return the number in the name of a regular checkpoint."""
     return int(path.stem.partition("_")[2])
 
 
-def damage_of(path: Path) -> str:
+def damage_of(path):
     """Return why a checkpoint cannot be used; "" if it can and all its numbers are finite."""
     try:
         tree = torch.load(path, weights_only=True, map_location="cpu")
@@ -180,6 +178,6 @@ def damage_of(path: Path) -> str:
     return f"{path.name}: {bad}" if bad else ""
 
 
-def is_temporary(path: Path) -> bool:
+def is_temporary(path):
     """Whether a file is one that a save renames when it is complete."""
     return path.name.endswith((".tmp", ".part")) or (path.name[0] == "." and "tmp" in path.name)

@@ -15,6 +15,7 @@ from ritornello.core import process_death
 from ritornello.core.process_death import Family, environment_for_child
 from ritornello.core.warden import Warden
 from tests.deadlines import HANGS_S, wait_until
+from tests.troubled import lives
 
 pytestmark = [
     pytest.mark.process,
@@ -51,13 +52,6 @@ def start(program, **more):
 
 def numbers(process):
     return [int(number) for number in process.stdout.readline().split()]
-
-
-def lives(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 @contextlib.contextmanager

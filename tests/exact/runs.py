@@ -75,12 +75,13 @@ class Outcome:
 
 
 @pytest.fixture
-def one_process():
-    """Undo what a reproducible run leaves behind in its process.
+def one_process(monkeypatch):
+    """Undo what a reproducible run leaves behind in its process, and wait for no real disk.
 
     That is settings of torch, and the files that a session could not close because its death was
     only played. Those are thrown away here, lest their complaints land in a test of something else.
     """
+    monkeypatch.setattr(files, "_sync", lambda path: None)  # ForgetfulDisk knows what is synced
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     yield
     torch.set_num_threads(threads)
