@@ -38,7 +38,7 @@ pytestmark = [
 ]
 __all__ = ["one_process"]
 
-MAX_KILLS = 12  # of one run; then it may come to its end
+MAX_KILLS = 6  # of one run; then it may come to its end
 
 
 def buffers(*kinds):

@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import signal
 import struct
-import subprocess
 import sys
 import termios
 import time
@@ -13,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fcntl import ioctl
 from multiprocessing.connection import wait
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -28,7 +26,6 @@ from tests.transport import programs
 from tests.transport.programs import TIMEOUT_S, pattern
 
 ENVS, NBYTES = 4, 3000
-ROOT = Path(__file__).parents[2]
 NO_WARDEN = SimpleNamespace(keep=lambda *_: None, release=lambda *_: None)
 
 
@@ -149,80 +146,6 @@ def test_readers_in_other_processes_never_see_torn_weights():
     process.join(TIMEOUT_S)
     assert place.life.failure == ""
     assert messages[0][-1].stats.steps == last
-
-
-@pytest.mark.process
-def test_after_stop_no_child_process_and_no_shared_memory_segment_is_left(tmp_path):
-    """A whole small run in a fresh interpreter in which a warning is an error: it must be silent.
-
-    The learner process itself is then killed with SIGKILL: even so nothing may stay behind.
-    """
-    program = f"""
-import multiprocessing, os, signal, sys
-sys.path.insert(0, {str(ROOT)!r})
-
-if __name__ == "__main__":  # workers need nothing of this
-    from tests.transport import programs
-    from tests.transport.test_channel import Place, drain
-    from ritornello.transport.weights import WeightBoard
-
-    board = WeightBoard(1000)
-    places = {{k: Place(2, 2, 1000) for k in range(2)}}
-    places[0].start(programs.write_blocks_and_die_half_way, 0, 3)
-    places[1].start(programs.write_blocks, 1, 3)
-    blocks, _ = drain(places)
-    assert len(blocks[0]) == len(blocks[1]) == 3
-    for process in multiprocessing.active_children():
-        process.join(20)
-    for place in places.values():
-        place.life.close()
-        place.ring.close()
-    board.close()
-    del places, place, board
-    if sys.argv[1] == "orphan":
-        place = Place(2, 2, 1000)
-        print(place.start(programs.write_until_stopped).pid, flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-    if os.path.isdir("/proc/self/fd"):
-        with open("/proc/self/maps") as file:
-            held = file.read()
-        paths = [f"/proc/self/fd/{{n}}" for n in os.listdir("/proc/self/fd")]
-        held += str([os.readlink(path) for path in paths if os.path.islink(path)])
-        assert "vtrace_" not in held, held
-"""
-    script = tmp_path / "run.py"
-    script.write_text(program)
-    before = shared_memory_files()
-    for how, status in (("tidy", 0), ("orphan", -signal.SIGKILL)):
-        run = subprocess.run(
-            [sys.executable, "-W", "error", str(script), how],
-            capture_output=True,
-            text=True,
-            timeout=HANGS_S,
-        )
-        assert (run.returncode, run.stderr) == (status, "")
-        if how == "orphan":
-            assert_gone(int(run.stdout))
-    assert shared_memory_files() == before
-
-
-def shared_memory_files():
-    place = Path("/dev/shm")
-    return {p.name for p in place.iterdir() if "vtrace" in p.name} if place.is_dir() else set()
-
-
-def assert_gone(pid):
-    deadline = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return
-        status = Path(f"/proc/{pid}/status")
-        if status.exists() and "State:\tZ" in status.read_text():
-            return  # dead; whoever inherited it has not yet looked
-        time.sleep(0.01)  # polling with a deadline: another process cannot signal us
-    pytest.fail(f"worker {pid} outlived its learner")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux how much waits in the pipe")
