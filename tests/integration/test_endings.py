@@ -66,24 +66,6 @@ def test_a_signal_while_the_program_starts_ends_it_with_130_and_without_a_traceb
 
 
 @pytest.mark.slow
-def test_a_reader_that_leaves_does_not_end_the_training(tmp_path):
-    """`python main.py | head -1`."""
-    with started(tmp_path, *SMALL, ENDLESS) as process:
-        assert process.stdout.readline()
-        process.stdout.close()
-        folder = wait_for_records(tmp_path, 2)
-        seen = len(records(folder))
-        wait_for_records(tmp_path, seen + 4)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(HANGS_S) == 130
-    assert updates_saved(folder) == records(folder)[-1]["updates"]
-    log = log_of(tmp_path)
-    assert log.count("the terminal cannot be written to") == 1
-    assert "Traceback" not in log
-    assert (folder / "summary.json").exists()
-
-
-@pytest.mark.slow
 def test_a_frozen_terminal_stops_neither_the_training_nor_its_end(tmp_path):
     """Ctrl-S, or a connection that hangs: nobody reads what is written."""
     master, slave = pty.openpty()
