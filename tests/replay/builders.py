@@ -1,15 +1,11 @@
 """Small unrolls, items and managers for the tests of replay."""
 
-from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from ritornello.core.spec import EnvSpec
-from ritornello.core.unroll import Record, UnrollSchema
-from ritornello.replay.buffer import Buffer
-from ritornello.replay.evidence import Evidence, Floats
+from ritornello.core.unroll import UnrollSchema
 from ritornello.replay.item import Item
 from ritornello.replay.manager import ReplayManager
 from ritornello.replay.parameters import make_buffers, parse_replay_parameters
@@ -22,17 +18,13 @@ SCHEMA = UnrollSchema(SPEC, unroll_length=4, feature_count=5)
 SCHEMA_WITHOUT_FEATURES = UnrollSchema(SPEC, unroll_length=4)
 
 
-def make_record(
-    seq: int, env_id: int = 0, version: int = 0, schema: UnrollSchema = SCHEMA, task_id: int = 0
-) -> Record:
+def make_record(seq, env_id=0, version=0, schema=SCHEMA, task_id=0):
     """A valid record of which every byte follows from its `seq` (stored features: all `seq`)."""
     return _cached_record(seq, env_id, version, schema, task_id).copy()
 
 
 @lru_cache(2000)
-def _cached_record(
-    seq: int, env_id: int, version: int, schema: UnrollSchema, task_id: int
-) -> Record:
+def _cached_record(seq, env_id, version, schema, task_id):
     rng = np.random.default_rng(seq)
     record = schema.allocate()
     unroll = schema.unroll(record)
@@ -52,15 +44,15 @@ def _cached_record(
     return record
 
 
-def seq_of(record: Record, schema: UnrollSchema = SCHEMA) -> int:
+def seq_of(record, schema=SCHEMA):
     return int(schema.view(record, "seq"))
 
 
-def make_item(item_id: int, inserted_at_update: int = 0) -> Item:
+def make_item(item_id, inserted_at_update=0):
     return Item(item_id, np.zeros(1, np.uint8), "none", 0, inserted_at_update)
 
 
-def fill(buffer: Buffer, count: int, seed: int = 0) -> list[Item]:
+def fill(buffer, count, seed=0):
     """Insert the items 0, 1, ... and return them."""
     rng, items = np.random.default_rng(seed), [make_item(number) for number in range(count)]
     for item in items:
@@ -68,7 +60,7 @@ def fill(buffer: Buffer, count: int, seed: int = 0) -> list[Item]:
     return items
 
 
-def check_valid(buffer: Buffer) -> None:
+def check_valid(buffer):
     """Fail if an invariant of a buffer is broken."""
     table = buffer._table
     held = [entry.item.id for entry in table.entries]
@@ -85,22 +77,20 @@ def check_valid(buffer: Buffer) -> None:
         assert tree.total == SumTree(masses).total, "there are priorities of items that are gone"
 
 
-def check_sums(tree: SumTree) -> None:
+def check_sums(tree):
     """Fail if an inner node is not exactly the sum of its children."""
     inner, nodes = np.arange(1, tree._leaf_count), tree._nodes
     assert np.array_equal(nodes[inner], nodes[2 * inner] + nodes[2 * inner + 1])
     assert (nodes >= 0).all()
 
 
-def priorities_of(buffer: Buffer) -> dict[int, float]:
+def priorities_of(buffer):
     """The priority of each item by its id."""
     state = buffer.state_dict()
     return dict(zip(state["ids"].tolist(), state["priorities"].tolist(), strict=True))
 
 
-def evaluate_as_stored(
-    records: Sequence[Record], rows: np.ndarray, queries: Sequence[Record] = ()
-) -> Evaluation:
+def evaluate_as_stored(records, rows, queries=()):
     """A model that has not changed since the unrolls were made."""
     views = [SCHEMA.unroll(record) for record in records]
     return Evaluation(
@@ -110,16 +100,16 @@ def evaluate_as_stored(
     )
 
 
-def context(progress: float = 0.0, update: int = 0, evaluate: Any = None) -> SampleContext:
+def context(progress=0.0, update=0, evaluate=None):
     return SampleContext(update, progress, evaluate or evaluate_as_stored)
 
 
-def queries_of(buffer: Buffer) -> list[int]:
+def queries_of(buffer):
     """A list that will hold the `seq` of each query with which an attentive buffer compares."""
     seen: list[int] = []
     measure = buffer.sampler.measure
 
-    def spy(evidence: Evidence) -> Floats:
+    def spy(evidence):
         seen.extend(evidence.queries[:, 0].astype(int).tolist())
         return measure(evidence)
 
@@ -128,16 +118,16 @@ def queries_of(buffer: Buffer) -> list[int]:
 
 
 def make_manager(
-    parameters: Sequence[dict[str, Any]],
-    batch_size: int,
+    parameters,
+    batch_size,
     *,
-    fill_in_factor: float = 0.0,
-    seed: int = 0,
-    codec: str = "none",
-    schema: UnrollSchema = SCHEMA,
-    task_shares: Sequence[float] = (1.0,),
-    **options: Any,
-) -> ReplayManager:
+    fill_in_factor=0.0,
+    seed=0,
+    codec="none",
+    schema=SCHEMA,
+    task_shares=(1.0,),
+    **options,
+):
     configs = split_by_task(parse_replay_parameters(parameters), task_shares)
     return ReplayManager(
         make_buffers(configs, fill_in_factor),
@@ -150,10 +140,10 @@ def make_manager(
     )
 
 
-def maker(kind: str) -> Callable[..., dict[str, Any]]:
+def maker(kind):
     """A function that writes the configuration of a buffer of this kind."""
 
-    def make(capacity: int, ratio: float = 1.0, **more: Any) -> dict[str, Any]:
+    def make(capacity, ratio=1.0, **more):
         return {"type": kind, "capacity": capacity, "sample_ratio": ratio, **more}
 
     return make
