@@ -1,18 +1,23 @@
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from ritornello.analysis import statistics
 from ritornello.analysis.statistics import (
     FEW,
     Estimate,
+    difference,
     estimate,
     interval,
     mean_estimate,
     probability_of_improvement,
     profile,
 )
+from tests.analysis.builders import curve_of
 from tests.reference.statistics_loops import (
     improvement_loops,
     interquartile_mean_loops,
@@ -113,3 +118,44 @@ def test_a_score_that_is_no_number_is_refused_and_not_left_out(bad):
     ):
         with pytest.raises(ValueError, match="expected finite numbers"):
             refused()
+
+
+def area_step_by_step(points, to_steps):
+    """The same by the book: the return half-way through each single step, added up."""
+    total = 0.0
+    for step in range(to_steps):
+        where = step + 0.5
+        value = points[0][1]
+        for (before, low), (after, high) in itertools.pairwise(points):
+            if before <= where <= after:
+                value = low + (high - low) * (where - before) / (after - before)
+        total += value
+    return total / to_steps
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=8, unique=True),
+    st.lists(st.floats(-21, 21), min_size=8, max_size=8),
+    st.data(),
+)
+def test_the_area_is_the_sum_over_single_steps(steps, returns, data):
+    points = list(zip(sorted(steps), returns, strict=False))
+    to_steps = data.draw(st.integers(1, int(points[-1][0])))
+    assert curve_of(points).area(to_steps) == pytest.approx(
+        area_step_by_step(points, to_steps), abs=1e-9
+    )
+
+
+def test_the_interval_of_a_difference_is_welchs():
+    a, b = np.array([5.0, 6.0, 9.0]), np.array([1.0, 2.0])
+    shown = difference(tuple(a), tuple(b))
+    # By the textbook: variances are not pooled, degrees of freedom by Welch and Satterthwaite.
+    parts = [x.var(ddof=1) / len(x) for x in (a, b)]
+    freedom = sum(parts) ** 2 / sum(
+        part**2 / (len(x) - 1) for part, x in zip(parts, (a, b), strict=True)
+    )
+    half = stats.t.ppf(0.975, freedom) * sum(parts) ** 0.5
+    assert shown.value == pytest.approx(20 / 3 - 1.5)
+    assert (shown.low, shown.high) == pytest.approx((shown.value - half, shown.value + half))
+    assert difference((5.0,), (1.0, 2.0)).low is None
+    assert difference((5.0, 5.0), (1.0, 1.0)).low is None  # nothing varies: no interval, no NaN

@@ -20,8 +20,8 @@ def saliency_loops(model, inputs, state, masks, *, channels=slice(None), blurred
     """
     (layer,) = [m for m in model.modules() if isinstance(m, PixelConv2d)]
     shown = inputs.obs[0]
-    if layer.statistics is not None:
-        shown = layer.statistics.bounded(shown)
+    if layer.statistics is not None and layer.statistics.is_of_each:
+        shown = torch.clamp(shown, *layer.statistics.bounds())
     pixels = shown.double().numpy()
     if blurred is None:
         blurred = np.stack([ndimage.gaussian_filter(channel, 3) for channel in pixels])
