@@ -28,7 +28,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from ritornello.core.episode import EpisodeEnd
-from ritornello.core.errors import ConfigError, EnvironmentFault, PlatformError
+from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.plain_data import shown, shown_text
 from ritornello.core.saved_state import array
 from ritornello.core.spec import CHOICE, EnvSpec
@@ -37,7 +37,7 @@ from ritornello.wrappers.env_ids import is_atari
 from ritornello.wrappers.gym_observations import MAX_FLOAT32
 from ritornello.wrappers.gym_vector import episode_seed
 from ritornello.wrappers.plain_env import STEP_RETURNS, PlainEnv, reset_result
-from ritornello.wrappers.user_code import RAISED, describe
+from ritornello.wrappers.user_code import RAISED, fault_of
 from ritornello.wrappers.vector import EnvVector, StepResult, check_actions, saved_seeds
 
 
@@ -269,9 +269,7 @@ class BatchVector(EnvVector):
         except RAISED as error:
             step = {-1: "when it was made", 0: "its reset"}.get(self._steps, f"step {self._steps}")
             where = f"env {shown_text(self._env_id)}, a vector of {self.num_envs}, {step}"
-            is_told = isinstance(error, PlatformError)
-            wrong = str(error) if is_told else f"raised {describe(error)}."
-            raise EnvironmentFault(f"{where}: {wrong}") from error
+            raise fault_of(where, error) from error
 
 
 def _autoreset_mode(env: VectorEnv, env_id: str) -> AutoresetMode:

@@ -27,7 +27,7 @@ from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.action_masks import KEY
 from ritornello.wrappers.env_ids import is_atari
 from ritornello.wrappers.images import picture_of
-from ritornello.wrappers.user_code import RAISED, describe
+from ritornello.wrappers.user_code import RAISED, describe, fault_of
 from ritornello.wrappers.vector import EnvVector, StepResult, check_actions, saved_seeds
 
 log = logging.getLogger(__name__)
@@ -176,10 +176,8 @@ class GymVector(EnvVector):
         except PlatformError:
             raise
         except RAISED as error:
-            doing = f"when environment {len(self._envs) + 1} of {self.num_envs} was made"
-            raise EnvironmentFault(
-                f"env {shown_text(self.spec.env_id)} raised {describe(error, doing)}."
-            ) from error
+            which = f"environment {len(self._envs) + 1} of {self.num_envs}, when it was made"
+            raise fault_of(f"env {shown_text(self.spec.env_id)}, {which}", error) from error
 
     def _start(self, index: int, episode: int) -> None:
         self._games[index] = _Game(episode)
@@ -230,9 +228,5 @@ class GymVector(EnvVector):
         """Return the error that says in which environment, game and step something was wrong."""
         game = self._games[index]
         step = f"step {game.length_steps}" if game.length_steps else "its reset"
-        where = (
-            f"env {shown_text(self.spec.env_id)}, environment {index + 1} of {self.num_envs}, "
-            f"game {game.episode + 1}, {step}"
-        )
-        wrong = str(error) if isinstance(error, PlatformError) else f"raised {describe(error)}."
-        return EnvironmentFault(f"{where}: {wrong}")
+        which = f"environment {index + 1} of {self.num_envs}, game {game.episode + 1}, {step}"
+        return fault_of(f"env {shown_text(self.spec.env_id)}, {which}", error)

@@ -123,6 +123,12 @@ def import_module(name: str, asked: str, *, flag: str = "env", rule: str = ENV_R
         raise failed(error) from error
 
 
+def fault_of(where: str, error: BaseException) -> EnvironmentFault:
+    """Return what an environment's code raised, or a check of what it gave, as a fault there."""
+    wrong = str(error) if isinstance(error, PlatformError) else f"raised {describe(error)}."
+    return EnvironmentFault(f"{where}: {wrong}")
+
+
 def describe(error: BaseException, doing: str = "") -> str:
     """Return "NameError: name 'x' is not defined (my_envs.py, line 12: `return x`) <doing>"."""
     try:

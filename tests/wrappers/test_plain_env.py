@@ -182,7 +182,10 @@ def test_environments_that_were_made_are_closed_if_a_later_one_cannot_be():
 
     with (
         registered(Third) as env_id,
-        pytest.raises(EnvironmentFault, match="port in use.*environment 3 of 3"),
+        pytest.raises(
+            EnvironmentFault,
+            match="environment 3 of 3, when it was made: raised RuntimeError: port in use",
+        ),
     ):
         make_env_vector(EnvConfig(env_id), 3, range(3))
     assert closed == made[:3]
