@@ -40,7 +40,7 @@ class Terminal:
         try:
             yield
         finally:
-            self._do(self._status.stop)
+            self.end_live()
             self._thread.close(TERMINAL_GRACE_S)
 
     def print(self, *parts: Any, **options: Any) -> None:

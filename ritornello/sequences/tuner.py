@@ -26,7 +26,8 @@ import contextlib
 import importlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal
@@ -270,10 +271,7 @@ class Tuner:
             if run.group != name:
                 continue
             self._interrupts.ends_run = False
-
-            def look(run: RunState, seconds: float, before: tuple[float, ...] = (*values,)) -> None:
-                self._look(trial, run, before)
-
+            look = partial(self._look, trial, tuple(values))
             run_sequence(self._folder, self._interrupts, look, [index])
             if self._interrupts.ends_run:
                 self._end(trial, "PRUNED")
@@ -295,7 +293,7 @@ class Tuner:
         folders = self._folder.run_folders(run)
         return curve_of(record for made in folders for record in read_records(made.path))
 
-    def _look(self, trial: Any, run: RunState, before: tuple[float, ...]) -> None:
+    def _look(self, trial: Any, before: Sequence[float], run: RunState, seconds: float) -> None:
         """Compare a run that is going on with the other trials, now and then."""
         now_s = time.monotonic()
         if self._interrupts.stop or run.status != "running" or now_s - self._looked_at < LOOK_S:
@@ -305,7 +303,7 @@ class Tuner:
         if curve is not None and self._report(trial, curve, before, curve.agent_steps[-1]):
             self._interrupts.ends_run = True
 
-    def _report(self, trial: Any, curve: Curve, before: Any, reached: float) -> bool:
+    def _report(self, trial: Any, curve: Curve, before: Sequence[float], reached: float) -> bool:
         """Note the worth of a run at each look up to `reached`; return whether it is hopeless."""
         search = self._search
         if not search.prune:
