@@ -88,7 +88,8 @@ def parse(
     file = _flags_file(said)
     # A preset that a checkpoint or a run's flags.json remembers is in its other flags already.
     below = {} if file.is_record else _of_preset(file.values)
-    over = {**_of_preset(said), **said}
+    preset = _of_preset(said)
+    over = {**preset, **said}
     checkpoint: dict[str, Any] = {}
     url, mode = said.get("load_model_url"), said.get("op_mode", "train")
     if isinstance(url, str) and url and load_checkpoint_flags is not None:
@@ -103,7 +104,7 @@ def parse(
         if mode == "test" and types_of_modules(checkpoint.get(REPLAY)):
             del checkpoint[REPLAY]  # nothing is learned in a test, so nobody's code is needed
     _forget_games(file.values, {**below, **file.values}, over)
-    layers = (checkpoint, below, file.values, _of_preset(said), said)
+    layers = (checkpoint, below, file.values, preset, said)
     chosen = _merged(*layers)
     env = _env_ids(str(chosen.get("env", Flags.model_fields["env"].default)))
     saved = f"--load_model_url={url}"
@@ -117,18 +118,13 @@ def parse(
     if family_of is not None and env is not None:
         family = PRESETS[family_of(env, _env_kwargs(chosen))].flags
     if family.get(CLIPPING) == "none":  # a preset says how rewards are clipped, not whether
-        presets = (_without(CLIPPING, below), _without(CLIPPING, _of_preset(said)))
-        layers = (checkpoint, presets[0], file.values, presets[1], said)
+        for each in (below, preset):
+            each.pop(CLIPPING, None)
     try:
         return Flags(**_merged(family, *layers))
     except ValidationError as error:
         from_file = {name: file.where for name in file.values if name not in over}
         raise ConfigError(explained(error, from_file)) from error
-
-
-def _without(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values without one of them."""
-    return {key: value for key, value in values.items() if key != name}
 
 
 def _flags_file(said: Mapping[str, Any]) -> FlagsFile:
