@@ -21,8 +21,8 @@ from ritornello.agent.deployed.graph import ActingGraph
 from ritornello.agent.deployed.page import PAGE, page
 from ritornello.agent.deployed.preprocessing import PREPROCESSING, preprocessing
 from ritornello.agent.session import prepare
-from ritornello.agent.stored.model_file import check_is_of_no_run
-from ritornello.core.atomic_file import as_json, atomic_path, remove_temporaries
+from ritornello.agent.stored.model_file import write_folder
+from ritornello.core.atomic_file import as_json
 from ritornello.core.errors import ConfigError, first_line
 from ritornello.core.project import install_extra
 
@@ -61,23 +61,14 @@ def deploy(url: str, kind: str, output: Path, *, trust: bool = False) -> list[st
             f"expected at most {TOLERANCE:g}: nothing is written."
         )
     about = preprocessing(blueprint, graph, NETWORKS[kind])
-    try:
-        check_is_of_no_run(output)
-        output.mkdir(parents=True, exist_ok=True)
-        remove_temporaries(output)
-        with (  # all are written before one takes its place, the innermost first
-            atomic_path(output / PAGE) as page_file,
-            atomic_path(output / PREPROCESSING) as about_file,
-            atomic_path(output / NETWORKS[kind]) as network,
-        ):
-            network.write_bytes(content)
-            about_file.write_text(as_json(about), "utf-8")
-            page_file.write_text(page(about, kind), "utf-8")
-        for name in NETWORKS.values():  # of an earlier export, perhaps of another agent
-            if name != NETWORKS[kind]:
-                (output / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(f"Cannot write the folder {output}: {error}.") from error
+    files = {
+        NETWORKS[kind]: content,
+        PREPROCESSING: as_json(about).encode(),
+        PAGE: page(about, kind).encode(),
+    }
+    write_folder(output, files)
+    for name in set(NETWORKS.values()) - set(files):  # of an earlier export
+        (output / name).unlink(missing_ok=True)
     return [
         f"{output}: {blueprint.env_spec.env_id}, {checkpoint.agent_steps:,} agent steps, "
         f"{NETWORKS[kind]} of {len(content) / 1e6:.1f} MB",

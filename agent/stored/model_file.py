@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,21 +122,29 @@ def save_model(
         }
     )
     kept = {name: value for name, value in flags.items() if name not in FLAGS_OF_THE_MACHINE}
-    about = {**facts, "sha256": hashlib.sha256(content).hexdigest()}
+    sha256 = hashlib.sha256(content).hexdigest()
+    about = {"format_version": FORMAT_VERSION, **facts, "sha256": sha256}
+    files = {WEIGHTS: content, FLAGS: as_json(kept).encode(), FACTS: as_json(about).encode()}
+    write_folder(folder, files)
+
+
+def write_folder(folder: Path, files: dict[str, bytes]) -> None:
+    """Write files into a folder that is made or written anew; what else it holds stays.
+
+    All are written before the first of them takes its place, and they do so in turn.
+
+    Raises:
+      ConfigError: if the folder belongs to a run, or cannot be written.
+    """
     try:
         check_is_of_no_run(folder)
         folder.mkdir(parents=True, exist_ok=True)
         remove_temporaries(folder)
-        with (  # all are written before one takes its place, the innermost first
-            atomic_path(folder / FACTS) as facts_file,
-            atomic_path(folder / FLAGS) as flags_file,
-            atomic_path(folder / WEIGHTS) as weights_file,
-        ):
-            weights_file.write_bytes(content)
-            flags_file.write_text(as_json(kept), "utf-8")
-            facts_file.write_text(as_json({"format_version": FORMAT_VERSION, **about}), "utf-8")
+        with ExitStack() as places:  # which are left in the reverse order
+            for name, content in reversed(files.items()):
+                places.enter_context(atomic_path(folder / name)).write_bytes(content)
     except OSError as error:
-        raise ConfigError(f"Cannot write the model folder {folder}: {error}.") from error
+        raise ConfigError(f"Cannot write the folder {folder}: {error}.") from error
 
 
 def check_is_of_no_run(folder: Path) -> None:

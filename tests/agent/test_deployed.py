@@ -242,7 +242,7 @@ def test_a_disk_that_refuses_leaves_the_export_before_whole(tmp_path, monkeypatc
     def refuse(path, *_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", refuse)
+    monkeypatch.setattr(Path, "write_bytes", refuse)
     with pytest.raises(SystemExit):
         main([f"--load_model_url={agent}", f"--output={out}", "--format=torch"])
     assert "Cannot write the folder" in capsys.readouterr().err

@@ -71,7 +71,7 @@ def test_a_model_folder_can_be_written_anew_but_the_folder_of_a_run_cannot(tmp_p
     with pytest.raises(ConfigError, match="run holds flags.json"):
         write(run)
     assert [path.name for path in run.iterdir()] == [FLAGS]
-    with pytest.raises(ConfigError, match="Cannot write the model folder"):
+    with pytest.raises(ConfigError, match="Cannot write the folder"):
         write(run / FLAGS / "below a file")
 
 
@@ -90,7 +90,7 @@ def test_who_is_killed_between_two_files_leaves_a_folder_that_is_refused_and_can
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", replace)
-        with pytest.raises(ConfigError, match="Cannot write the model folder"):
+        with pytest.raises(ConfigError, match="Cannot write the folder"):
             write(tmp_path, seed=2)
     with pytest.raises(CheckpointError, match="sha256"):
         load_model(tmp_path)
