@@ -362,7 +362,7 @@ def workers_that_fit(address: str, *, is_insecure: bool) -> int:
     except (ClusterLost, BrokenProcessPool) as error:
         raise ConfigError(
             "without --worker_count the cluster is asked how many workers fit: "
-            f"{first_line(error)}. Give --worker_count=N to begin without asking."
+            f"{first_line(error, 1000)}. Give --worker_count=N to begin without asking."
         ) from error
     finally:
         executor.shutdown(wait=False)
