@@ -189,6 +189,14 @@ class Checker:
             self.fail("resumes", f"{checkpoint.path.name} has weights of another update")
         self._check_journals(run, checkpoint)
 
+    def restored(self, unrolls):
+        """Take over how many unrolls a session begins with.
+
+        Contents of replay are saved after the weights: they may hold unrolls that came in between,
+        or, if the process died there, are those of the checkpoint before.
+        """
+        self.counters.items = unrolls
+
     def _check_journals(self, run, checkpoint=None):
         updates = [record.updates for record in read_records(run)]
         if self._plan.reproducible:

@@ -281,6 +281,7 @@ class Simulation:
 
         blueprint = self._blueprint(checkpoint is not None)
         run = Run(blueprint, folder, checkpoint, stop=stop, experience=experience)
+        checker.restored(run.experience.replay.state_dict(contents=False)["counters"]["next_id"])
         return Trainer(run, late)
 
 
