@@ -82,6 +82,7 @@ class StopSignals(StopRequests):
         super().__init__()
         self.answer = Answer.LEAVE
         self.at_stake = ""  # what a second signal loses: "the last checkpoint is update 1000"
+        self._has_raised = False  # for the first signal, of which the listener may hear later
         self._previous: dict[int, Any] = {}
         self._listener: threading.Thread | None = None
         self._began = time.time()
@@ -154,13 +155,14 @@ class StopSignals(StopRequests):
         """Raise where the main thread expects it. Called by Python there; the rest is `handle`."""
         if self.answer is Answer.RAISE:
             self.answer = Answer.NOTE  # what follows is not interrupted again
+            self._has_raised = True
             raise KeyboardInterrupt
 
     def handle(self, number: int) -> None:
         """Take one signal."""
         if not self.is_new(number):
             return
-        if self.answer is Answer.LEAVE:
+        if self.answer is Answer.LEAVE and not self._has_raised:
             leave_at_once("interrupted before anything was begun")
         if self.count > 1:
             lost = f"; {self.at_stake}" if self.at_stake else ""

@@ -61,13 +61,16 @@ def starts_anew(blueprint, taken, worker):
 
 
 @pytest.mark.parametrize("slots", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_process_pool_with_one_worker_yields_the_bytes_of_the_serial_pool(make_pool, slots):
+def test_a_process_pool_with_one_worker_yields_the_unrolls_of_the_serial_pool(make_pool, slots):
     blueprint = make_blueprint()
     pool = make_pool(blueprint, slots=slots)
     serial = SerialPool(blueprint.workers(), make_board(blueprint))
     serial.start()
     for _, records in gather(pool, 6):
-        np.testing.assert_array_equal(records, serial.poll(0.0)[0].records)
+        expected = serial.poll(0.0)[0].records
+        for name in blueprint.schema.fields:
+            of_pool = blueprint.schema.view(records, name)
+            np.testing.assert_array_equal(of_pool, blueprint.schema.view(expected, name), name)
     serial.stop(0.0)
 
 

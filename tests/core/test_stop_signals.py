@@ -236,6 +236,17 @@ def test_a_signal_raises_once_where_the_main_thread_expects_it(stop):
     wait_until(lambda: stop.count == 1)
 
 
+def test_a_listener_that_hears_late_does_not_leave_for_what_was_raised(stop):
+    stop.restore()  # the listener is gone, so this test is it
+    with pytest.raises(KeyboardInterrupt), stop.answered_by(Answer.RAISE):
+        stop._interrupt(signal.SIGINT, None)
+    stop.handle(signal.SIGINT)
+    assert stop.count == 1
+    stop._last_s -= 60
+    with pytest.raises(ZeroDivisionError):
+        stop.handle(signal.SIGINT)
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="Windows has no such signals")
 def test_signals_of_an_environment_and_of_its_copies_of_this_process_are_no_wish(stop):
     """Whatever has a handler in Python rings the bell, and a copy of the process inherits it."""
