@@ -287,6 +287,35 @@ def test_a_run_that_ignores_the_interrupt_is_killed_with_its_children(
 
 
 @pytest.mark.process
+def test_runs_at_once_save_together_when_the_sequence_fails(tmp_path, fake_main):
+    fake_main.write_text(
+        "import pathlib, signal, sys, threading\n"
+        "(given,) = [a for a in sys.argv if a.startswith('--results_dir=')]\n"
+        "run = pathlib.Path(given.partition('=')[2])\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"
+        "(run / 'ready').write_text('')\n"
+        "signal.sigwait([signal.SIGINT])\n"
+        "(run / 'asked').write_text('')\n"
+        "for _ in range(100):\n"
+        "    if len(list(run.parent.glob('*/asked'))) == 2:\n"
+        "        (run / 'together').write_text('')\n"
+        "        break\n"
+        "    threading.Event().wait(0.1)\n"
+    )
+    folder = begin(tmp_path, "Wait-v0", "Wait-v0")
+    folder.at_once = 2
+    failures = [OSError("no space left")]
+
+    def fail_once_both_are_ready(run, seconds):
+        if failures and len(list(folder.path.glob("*/ready"))) == 2:
+            raise failures.pop()
+
+    with pytest.raises(OSError, match="no space"):
+        run_sequence(folder, Interrupts(), fail_once_both_are_ready)
+    assert len(list(folder.path.glob("*/together"))) == 2
+
+
+@pytest.mark.process
 def test_groups_are_compared_at_equal_steps_and_written_down(tmp_path, fake_main):
     folder = begin(tmp_path, "Ok-v0", seeds=(1, 2, 3), lr=[0.01, 0.02])
     run_sequence(folder, Interrupts())

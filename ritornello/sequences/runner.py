@@ -35,6 +35,8 @@ ORPHAN_WAIT_S = 600.0  # for a run that has outlived its multi_train.py; it save
 
 Progress = Callable[[RunState, float], None]  # is called with a run, and its seconds so far
 Attempt = Generator[bool, None, None]  # yields as long as it goes on
+# Processes that live, and when each is killed; None: it has not been asked to save and end.
+Running = dict[subprocess.Popen[bytes], float | None]
 
 
 class Interrupts:
@@ -92,6 +94,7 @@ def run_sequence(
     indices = range(len(folder.runs)) if only is None else only
     waiting = [index for index in indices if folder.runs[index].status != "done"]
     active: dict[int, tuple[int, Attempt]] = {}  # slot -> index of the run, and its attempt
+    running: Running = {}
     try:
         while waiting or active:
             if interrupts.ends:
@@ -101,7 +104,8 @@ def run_sequence(
                 source = folder.source(folder.runs[index])
                 if source is None or (source.status == "done" and folder.run_folders(source)):
                     slot = next(slot for slot in range(len(active) + 1) if slot not in active)
-                    active[slot] = index, _attempt(folder, index, slot, interrupts, progress)
+                    attempt = _attempt(folder, index, slot, running, interrupts, progress)
+                    active[slot] = index, attempt
                 else:
                     # Not a failure of its own: on a resume, the other is tried first.
                     run = folder.update(index, status="waiting")
@@ -112,8 +116,7 @@ def run_sequence(
             if active:
                 threading.Event().wait(POLL_S)
     finally:
-        for _, attempt in active.values():  # only if something failed here, such as the disk
-            attempt.close()
+        _save_and_end(running, interrupts)  # some are left if something failed, as a disk
 
 
 def _due(folder: SequenceFolder, waiting: Sequence[int], active: Sequence[int]) -> list[int]:
@@ -128,16 +131,20 @@ def _due(folder: SequenceFolder, waiting: Sequence[int], active: Sequence[int]) 
 
 
 def _attempt(
-    folder: SequenceFolder, index: int, slot: int, interrupts: Interrupts, progress: Progress
+    folder: SequenceFolder,
+    index: int,
+    slot: int,
+    running: Running,
+    interrupts: Interrupts,
+    progress: Progress,
 ) -> Attempt:
     """Run one run, or go on with it; yield at each look at it, as long as it goes on.
-
-    If it is closed before, the run saves and ends.
 
     Args:
       folder: the sequence.
       index: of the run in it.
       slot: its number among the runs at once.
+      running: takes this one's process while it lives.
       interrupts: see `run_sequence`.
       progress: see `run_sequence`.
     """
@@ -164,9 +171,11 @@ def _attempt(
             return finish(status="done", exit_code=None)
         run = folder.update(index, status="running", exit_code=None)
         process = _start(folder, run, slot, lock)
-        for _ in _until_ended(process, interrupts):
+        running[process] = None
+        for _ in _until_ended(process, running, interrupts):
             progress(run, seconds())
             yield True
+        del running[process]
     finally:
         lock.release()
     code = process.returncode
@@ -178,33 +187,43 @@ def _attempt(
     return None
 
 
-def _until_ended(process: subprocess.Popen[bytes], interrupts: Interrupts) -> Attempt:
-    """Yield as long as a process goes on, and pass on what the user asks.
+def _until_ended(
+    process: subprocess.Popen[bytes], running: Running, interrupts: Interrupts
+) -> Attempt:
+    """Yield as long as a process goes on, and pass on what the user asks."""
+    while process.poll() is None:
+        if interrupts.ends:
+            _ask_to_save(process, running)
+        kill_at_s = running[process]
+        if interrupts.at_once or (kill_at_s and time.monotonic() >= kill_at_s):
+            break
+        yield True
+    _kill(process)
 
-    It is asked once to save and end, has GRACE_S for it, and is then killed with its workers; so it
-    is if this is closed before.
-    """
-    kill_at_s: float | None = None
 
-    def interrupt() -> float:
+def _ask_to_save(process: subprocess.Popen[bytes], running: Running) -> None:
+    """Ask a process once to save and end: a second signal would have it leave without saving."""
+    if running[process] is None:
         process.send_signal(signal.SIGINT)
-        return time.monotonic() + GRACE_S
+        running[process] = time.monotonic() + GRACE_S
 
-    try:
-        while process.poll() is None:
-            if interrupts.ends and kill_at_s is None:
-                kill_at_s = interrupt()
-            if interrupts.at_once or (kill_at_s and time.monotonic() >= kill_at_s):
-                return
-            yield True
-    finally:
-        if process.poll() is None and not interrupts.at_once:
-            kill_at_s = kill_at_s or interrupt()
+
+def _save_and_end(running: Running, interrupts: Interrupts) -> None:
+    """Let all processes save and end at the same time; kill what is left after GRACE_S."""
+    for process in running:
+        _ask_to_save(process, running)
+    for process, kill_at_s in running.items():
+        if kill_at_s and not interrupts.at_once:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, kill_at_s - time.monotonic()))
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        wait_for_killed(process)
+        _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill what still lives of a process, with its workers, and wait until it is gone."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    wait_for_killed(process)
 
 
 def _start(
