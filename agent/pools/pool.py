@@ -257,7 +257,7 @@ class ProcessPool:
             let_leave([server.life.process], grace_s)
         for member in members:
             member.receive()
-            if member.life.failure:
+            if member.life.failure and member.life.state is not State.ABSENT:  # else it was said
                 log.warning("%s failed as it left:\n%s", member.life.name, member.life.failure)
         places: list[Place] = [*members, *([] if server is None else [server])]
         for place in places:

@@ -233,13 +233,15 @@ def _group(pid):
         return None
 
 
-def test_a_mistake_in_the_environment_ends_the_run_soon_and_shows_itself(make_pool):
-    pool = make_pool("fail", workers=2)
+def test_a_mistake_in_the_environment_ends_the_run_soon_and_shows_itself(make_pool, caplog):
+    pool = make_pool("fail")
     with pytest.raises(WorkerDied, match="a mistake in step") as raised:
         gather_until(pool, lambda _: False)
     assert "The same failure came 3 times in a row" in str(raised.value)
     assert str(raised.value).endswith("giving up.")
     assert pool.restarts == 2
+    pool.stop(1.0)
+    assert caplog.text.count("ValueError: a mistake") == 2, "the last is the end of the run"
 
 
 def test_a_successor_that_cannot_be_started_is_tried_again(make_pool, monkeypatch, caplog):
