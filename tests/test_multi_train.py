@@ -342,6 +342,16 @@ def test_groups_are_compared_at_equal_steps_and_written_down(tmp_path, fake_main
 
 
 @pytest.mark.process
+def test_groups_whose_names_make_one_name_of_a_file_are_compared(tmp_path, fake_main):
+    data = {"base": {"env": "Ok-v0", "lr": 0.01}, "runs": [{"name": "α"}, {"name": "β"}]}
+    plan = parse_plan(data, default_name="test", where="test")
+    folder = SequenceFolder.create(tmp_path / "results", plan, [])
+    run_sequence(folder, Interrupts())
+    (game,) = compare_sequence(folder).games
+    assert sorted(row.label for row in game.rows) == ["α", "β"]
+
+
+@pytest.mark.process
 def test_the_program_runs_resumes_and_reports(tmp_path, fake_main, capsys):
     sequence = tmp_path / "mine.yaml"
     sequence.write_text("base: {lr: 0.01}\ngrid: {env: [Ok-v0, Fail-v0]}\n")

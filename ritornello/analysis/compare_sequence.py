@@ -21,7 +21,7 @@ from ritornello.agent.testing.score_table import SCORES, SCORES_PER_LIFE
 from ritornello.analysis.compare_scores import Table, read_table, scores_page
 from ritornello.analysis.comparison import GameComparison, compare, game_table, games_figure, page
 from ritornello.analysis.figure import save
-from ritornello.analysis.runs import Run, find_runs
+from ritornello.analysis.runs import Run, read_runs
 from ritornello.core import markdown
 from ritornello.core.atomic_file import write_csv, write_text
 from ritornello.core.errors import ConfigError
@@ -54,15 +54,16 @@ def compare_sequence(folder: SequenceFolder) -> SequenceComparison:
 
     What a run has written may be cut off or damaged: it is then left out, with a note.
     """
-    try:
-        found, notes = find_runs([str(folder.path)])
-    except ConfigError as error:  # no run has finished a game yet
-        found, notes = [], [str(error)]
+    notes: list[str] = []
     made = {state.name: list[Run]() for state in folder.runs}
-    for run in found:
-        made[run.source.parent.name].append(run)
+    for run in read_runs(folder.path, notes.append):
+        if len(run.curve.agent_steps):
+            made[run.source.parent.name].append(run)
+        else:
+            notes.append(f"{run.source}: no game was finished.")
+    games = compare([run for runs in made.values() for run in runs])
     trained = [(state, made[state.name]) for state in folder.runs if not is_test(state.flags)]
-    return SequenceComparison(folder.name, trained, compare(found), notes)
+    return SequenceComparison(folder.name, trained, games, notes)
 
 
 def write_report(folder: SequenceFolder) -> SequenceComparison:
