@@ -88,6 +88,7 @@ class StopSignals(StopRequests):
         self._began = time.time()
         self._end_at = end_of_job(os.environ, self._began)
         self._leave_at = leave_time(self._end_at, self._began)
+        self._mask: set[Any] = set()  # signals that were blocked before a fork
         self._bell = -1  # the system writes a byte to this descriptor at each signal
 
     @property
@@ -115,9 +116,13 @@ class StopSignals(StopRequests):
         self._previous = answer_by(self._interrupt)
         heard, self._bell = os.pipe()
         os.set_blocking(self._bell, False)
-        signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
-        if hasattr(os, "register_at_fork"):  # a signal to a copy of this process is not for us
-            os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+        self._hang_bell()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(
+                before=self._before_copy,
+                after_in_parent=self._let_through,
+                after_in_child=self._leave_copy,
+            )
         self._listener = threading.Thread(
             target=self._listen, args=(heard,), name=LISTENER, daemon=True
         )
@@ -129,6 +134,8 @@ class StopSignals(StopRequests):
         An environment may do that, or a library that it loads, in this very process: when it is
         tried out, or plays here. A handler that somebody has written in Python stays.
         """
+        if self._listener is not None:
+            self._hang_bell()
         for number in self._previous:
             if signal.getsignal(number) in (signal.SIG_IGN, signal.SIG_DFL, None):
                 signal.signal(number, self._interrupt)
@@ -144,6 +151,31 @@ class StopSignals(StopRequests):
             self._listener.join(JOIN_S)
             self._listener = None
 
+    def _hang_bell(self) -> bool:
+        """Have the system ring for the listener; return whether it did so before."""
+        return signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False) == self._bell
+
+    def _before_copy(self) -> None:
+        """Hold back signals while this process is forked: the copy would take them as ours."""
+        if self._listener is not None:
+            self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+    def _let_through(self) -> None:
+        if self._listener is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+
+    def _leave_copy(self) -> None:
+        """Leave a copy of this process to who made it, such as an environment.
+
+        A signal to it is no wish, and SIGTERM ends it: who closes it waits for that.
+        """
+        if self._listener is not None:
+            signal.set_wakeup_fd(-1)
+            if signal.getsignal(signal.SIGTERM) == self._interrupt:
+                signal.signal(signal.SIGTERM, self._previous[signal.SIGTERM] or signal.SIG_DFL)
+            self._let_through()
+            self._listener = None
+
     def _listen(self, heard: int) -> None:
         """Take what arrives. Signals of a timer, or of a child that has ended, ring here too."""
         while numbers := os.read(heard, BURST):
@@ -153,6 +185,8 @@ class StopSignals(StopRequests):
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         """Raise where the main thread expects it. Called by Python there; the rest is `handle`."""
+        if self._listener is not None and not self._hang_bell():
+            self.handle(number)  # an event loop, say, had the bell, and the listener heard nothing
         if self.answer is Answer.RAISE:
             self.answer = Answer.NOTE  # what follows is not interrupted again
             self._has_raised = True
@@ -172,6 +206,8 @@ class StopSignals(StopRequests):
     def answered_by(self, answer: Answer) -> Iterator[None]:
         """Change what the first signal does, for the time of a `with` block."""
         self.take_back()
+        if answer is Answer.RAISE and self.count:
+            answer = Answer.NOTE  # a SIGHUP, or the same wish once more, is no reason to raise
         previous, self.answer = self.answer, answer
         try:
             yield

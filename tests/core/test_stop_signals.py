@@ -1,5 +1,7 @@
+import asyncio
 import contextlib
 import math
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -245,6 +247,40 @@ def test_a_listener_that_hears_late_does_not_leave_for_what_was_raised(stop):
     stop._last_s -= 60
     with pytest.raises(ZeroDivisionError):
         stop.handle(signal.SIGINT)
+
+
+def test_a_signal_of_the_same_wish_does_not_raise_where_the_first_was_noted(stop):
+    """A closed terminal sends SIGHUP again while the charts of the saved run are drawn."""
+    with stop.answered_by(Answer.NOTE):
+        signal.raise_signal(signal.SIGTERM)
+        wait_until(lambda: stop.count == 1)
+        with stop.answered_by(Answer.RAISE):
+            signal.raise_signal(signal.SIGHUP)
+    assert stop.count == 1
+
+
+def test_a_signal_is_heard_although_an_event_loop_has_taken_the_bell(stop):
+    loop = asyncio.new_event_loop()
+    with stop.answered_by(Answer.NOTE):
+        loop.add_signal_handler(signal.SIGUSR2, print)
+        loop.remove_signal_handler(signal.SIGUSR2)
+        loop.close()
+        signal.raise_signal(signal.SIGTERM)
+        wait_until(lambda: stop.count == 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
+@pytest.mark.parametrize("answer", Answer)
+def test_a_copy_of_the_process_ends_by_sigterm_as_whoever_made_it_expects(stop, answer):
+    """An environment that is tried out may close a process of its own like that."""
+    with stop.answered_by(answer):
+        copy = multiprocessing.get_context("fork").Process(target=time.sleep, args=(HANGS_S,))
+        copy.start()
+        copy.terminate()
+        copy.join(HANGS_S / 10)
+        copy.kill()
+    assert copy.exitcode == -signal.SIGTERM
+    assert stop.count == 0
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="Windows has no such signals")
