@@ -94,15 +94,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     rest = [*unknown, *typed]  # for main.py; whatever that does not know is refused below
     told = ("list", "report", "resume", "sequence", "tune")
     wishes = [name for name in told if getattr(arguments, name)]
-    if len(wishes) != 1 and wishes != ["resume", "sequence"]:
-        if wishes:
-            print(
-                "multi_train.py: give one of --list, --sequence, --tune, --resume and --report, or "
-                "--resume with the --sequence that has got more runs."
-            )
+    if not wishes and not rest:
         parser.print_help()
         return 2
     try:
+        named_values(rest, vars(arguments))
+        if len(wishes) != 1 and wishes != ["resume", "sequence"]:
+            raise ConfigError(
+                "give one of --list, --sequence, --tune, --resume and --report, or --resume with "
+                "the --sequence that has got more runs (--help explains them)."
+            )
         return _do(Terminal(), arguments, rest)
     except PlatformError as error:
         say(f"multi_train.py: {printable(str(error))}")
@@ -213,7 +214,7 @@ def _run(terminal: Terminal, folder: SequenceFolder) -> int:
     terminal.end_live()
     _report(terminal, folder)
     unfinished = [run for run in folder.runs if run.status != "done"]
-    for run in unfinished:
+    for run in (run for run in unfinished if run.status != "waiting"):
         terminal.plainly(f"{run.status}: {run.name} (see {path}/{run.name}/output.log)")
     if unfinished:
         terminal.plainly(f"To go on: python multi_train.py --resume={shlex.quote(path)}")

@@ -12,6 +12,7 @@ from ritornello.command import command_line
 from ritornello.core.command_line import tell
 from ritornello.core.errors import ConfigError
 from ritornello.core.stop_signals import Answer
+from ritornello.flags.names import named_values
 from ritornello.interpreter import alone
 from ritornello.interrupts import Interrupts
 
@@ -37,13 +38,13 @@ def evaluate(path: Path | str, **flags: Any) -> dict[str, Report]:
       EnvironmentFault: if an environment fails.
       Interrupted: if Ctrl-C was pressed after a game was over; KeyboardInterrupt before.
     """
-    for name in ("op_mode", "load_model_url", "test_all_checkpoints"):
-        if name in flags:
-            raise ConfigError(
-                f"{name} cannot be given to evaluate, which tests the agent at its first argument: "
-                "leave it out, or start python main.py."
-            )
-    given = {"op_mode": "test", "load_model_url": os.fspath(path), **flags}
+    decided = {"op_mode", "load_model_url", "test_all_checkpoints"}
+    for name in sorted(decided & named_values(command_line(flags)).keys()):  # also resume=, test=
+        raise ConfigError(
+            f"{name} cannot be given to evaluate, which tests the agent at its first argument: "
+            "leave it out, or start python main.py."
+        )
+    given = {**flags, "op_mode": "test", "load_model_url": os.fspath(path)}
     with alone("evaluate"), Interrupts() as interrupts:
         session = prepare(command_line(given))
         with interrupts.answered_by(Answer.RAISE):

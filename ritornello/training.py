@@ -15,6 +15,7 @@ from ritornello.agent.session import prepare
 from ritornello.command import command_line
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown
+from ritornello.flags.names import named_values
 from ritornello.interpreter import alone, check_known_to_workers, check_script
 from ritornello.interrupts import Interrupts
 
@@ -43,7 +44,7 @@ def train(*, stop: threading.Event | None = None, **flags: Any) -> Summary:
     Args:
       stop: set it, in another thread, to have the training saved and ended.
       **flags: the flags of main.py, such as `env="CartPole-v1"`, `lr=1e-3`, `console=False`. A
-        value of None means the default. `op_mode="train_w_load"` with `load_model_url` resumes.
+        value of None means the default. `resume=<run folder>` goes on with a run.
 
     Returns:
       Counters, returns, why it ended, and the run folder.
@@ -55,22 +56,23 @@ def train(*, stop: threading.Event | None = None, **flags: Any) -> Summary:
       Interrupted: if Ctrl-C was pressed; the run is saved.
     """
     _check_flags(flags)
+    if stop is not None and not hasattr(stop, "is_set"):
+        raise ConfigError(f"stop is {shown(stop)}, expected an event: threading.Event().")
     check_script()
     check_known_to_workers(flags)
     with alone("train"), Interrupts(stop) as interrupts:
         summary = _summary_of(prepare(command_line(flags)).train(interrupts))
     gc.collect()  # the learner's threads end with it, and it is in a circle of references
     interrupts.pass_on(
-        f"the training is saved in {summary.folder}; "
-        f'train(op_mode="train_w_load", load_model_url="{summary.folder}") resumes it',
+        f'the training is saved in {summary.folder}; train(resume="{summary.folder}") resumes it',
         summary,
     )
     return summary
 
 
 def _check_flags(flags: Mapping[str, Any]) -> None:
-    if flags.get("op_mode") == "test":
-        raise ConfigError('op_mode is "test": call ritornello.evaluate(path, ...) for that.')
+    if named_values(command_line(flags)).get("op_mode") == "test":
+        raise ConfigError("train does not test: call ritornello.evaluate(path, ...) for that.")
     for name, (neutral, reason) in ONLY_BY_PROGRAM.items():
         value = flags.get(name)
         if value is not None and str(value) != neutral:

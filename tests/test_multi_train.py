@@ -123,6 +123,8 @@ ON_FROM_A = {"op_mode": "train_w_load", "load_model_url": {"run": "a"}}
     [
         ({"bse": {}}, "unknown key bse; did you mean base"),
         ({"runs": [{"name": "a", "flag": {}}]}, r"unknown key runs\[0\].flag"),
+        ({"runs": ["a"]}, r"runs\[0\] is 'a': expected keys with values"),
+        (None, "its content is None: expected keys with values"),  # of an empty file
         ({"runs": [{"name": "b", "flags": {"load_model_url": {"rum": "a"}}}]}, "a path or {run"),
         ({"runs": [FIRST, {"name": "b", "flags": {"load_model_url": {"run": "fist"}}}]}, "n first"),
         ({"runs": [{"name": "b", "flags": ON_FROM_A}, {"name": "a"}]}, "'b' starts from 'a', but"),
@@ -220,7 +222,7 @@ def test_a_run_that_goes_on_from_another_resumes_it_in_a_folder_of_its_own(tmp_p
 
 @pytest.mark.process
 def test_an_interrupt_stops_the_sequence_and_resume_goes_on_with_the_checkpoint(
-    tmp_path, fake_main
+    tmp_path, fake_main, monkeypatch, capsys
 ):
     folder = begin(tmp_path, "Ok-v0", "Wait-v0", "Ok-v0")
     interrupts = Interrupts()
@@ -233,6 +235,12 @@ def test_an_interrupt_stops_the_sequence_and_resume_goes_on_with_the_checkpoint(
     run_sequence(folder, interrupts, interrupt_once_ready)
     assert statuses(folder) == ["done", "stopped", "waiting"]
     assert list(folder.path.glob("002_*/*/checkpoints/update_000000030.pt")), "no clean save"
+    with monkeypatch.context() as patch:
+        patch.setattr(multi_train, "run_sequence", lambda *_: None)
+        assert multi_train._run(terminal_of_sequences.Terminal(), folder) == 1
+    said = capsys.readouterr().out
+    assert "stopped: 002_" in said
+    assert "003_" not in said, "a run that was not begun has no output.log"
 
     reopened = SequenceFolder.open(folder.path)
     run_sequence(reopened, Interrupts())
@@ -378,6 +386,23 @@ def test_a_misspelt_environment_is_found_before_the_first_run(tmp_path, capsys):
     error = capsys.readouterr().err
     for said in ("BreakoutNoFrameskp-v4", "BreakoutNoFrameskip-v4", "(in "):
         assert said in error
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["--sequence=smoke", "--dryrun"], "did you mean --dry_run?"),
+        (["--sequence=smoke", "--gama=0.9"], "did you mean --gamma?"),
+        (["--sequnce=smoke"], "did you mean --sequence?"),
+        (["--sequence=smoke", "--tune=search.yaml"], "give one of --list, --sequence"),
+        (["--seed=1"], "give one of --list, --sequence"),
+        (["smoke"], "'smoke' is not an option"),
+    ],
+)
+def test_what_neither_this_program_nor_main_knows_is_refused_with_what_is_near(typed, said, capsys):
+    assert multi_train.main(typed) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert said in error
 
 
 class Frozen(io.StringIO):

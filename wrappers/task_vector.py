@@ -80,9 +80,9 @@ def _check_has_actions(game: EnvSpec, actions: tuple[str, ...]) -> None:
     if actions == game.action_meanings or (is_game and actions and set(actions) <= {*ALL_ACTIONS}):
         return
     raise ConfigError(
-        f"env {game.env_id} has the actions {', '.join(game.action_meanings)} and is to take "
-        f"{', '.join(actions) or 'those of another kind of environment'}: expected "
-        f"{'names of Atari actions' if is_game else 'the same ones'}."
+        f"env {game.env_id} has the actions {', '.join(game.action_meanings)} and cannot be played "
+        f"with those of {'the agent: ' + ', '.join(actions) if actions else 'another kind'}: "
+        f"expected {'names of Atari actions' if is_game else 'the same ones'}."
     )
 
 

@@ -26,7 +26,7 @@ from ritornello.metrics.output_thread import BackgroundHandler, BackgroundSink, 
 from ritornello.metrics.sinks import JsonLinesSink, Sink, Tee, TensorBoardSink, TextFilesSink
 
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(processName)s/%(threadName)s %(name)s: %(message)s"
-# These describe each font and image they touch at DEBUG, which would bury our own lines.
+# These describe each font and image they touch, which would bury our own lines.
 CHATTY_LOGGERS = ("matplotlib", "PIL", "asyncio")
 SILENT = logging.CRITICAL + 1  # above every message
 TERMINAL_CAPACITY = 1000  # messages and panels that wait for a terminal that is not read
@@ -84,7 +84,7 @@ class Reporting:
             self._levels[handler] = handler.level
         self._take_back_log()
         for name in CHATTY_LOGGERS:
-            logging.getLogger(name).setLevel(logging.INFO)
+            logging.getLogger(name).setLevel(logging.WARNING)
         logging.captureWarnings(True)
         limit_warnings()
         if problem is not None:

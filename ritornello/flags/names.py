@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ritornello.core.errors import ConfigError
@@ -107,10 +107,14 @@ def topic_of(argv: Sequence[str]) -> str | None:
     return None
 
 
-def named_values(argv: Sequence[str]) -> dict[str, str]:
+def named_values(argv: Sequence[str], others: Iterable[str] = ()) -> dict[str, str]:
     """Return flag -> text of a command line; accepts --a-b for --a_b, and `--name value`.
 
     Of a flag that is given twice the last one counts, whatever its type.
+
+    Args:
+      argv: the command line without the program's name.
+      others: options of another program, which may be meant by a name that is no flag.
 
     Raises:
       ConfigError: with every name that is no flag, and every flag that has no value.
@@ -137,7 +141,7 @@ def named_values(argv: Sequence[str]) -> dict[str, str]:
                 "single quotes, or write --replay=queue:4:0.5,standard:1000:0.5, which needs none"
             )
         if not is_known:
-            problems.append(unknown_option(name))
+            problems.append(unknown_option(name, others))
         elif not equals:
             problems.append(f"--{name} needs a value, e.g. --{name}={_example(name)}")
         elif name in COMMANDS:
@@ -170,15 +174,14 @@ def _resumed_or_started(run: Path) -> dict[str, str]:
     return {"op_mode": "train", "results_dir": str(run.parent), "run_name": run.name}
 
 
-def unknown_option(name: str) -> str:
+def unknown_option(name: str, others: Iterable[str] = ()) -> str:
     """Return the line about a name that is no flag: what to write instead, or what is similar."""
     if name.lower() in _HINTS:
         return f"--{name} is not an option here: write {_HINTS[name.lower()]}"
-    near = difflib.get_close_matches(
-        name, sorted({*Flags.model_fields, *COMMANDS, RESUME_OR_START}), 3
-    )
+    known = {*Flags.model_fields, *COMMANDS, RESUME_OR_START, *others}
+    near = difflib.get_close_matches(name, sorted(known), 3)
     hint = f"; did you mean {' or '.join('--' + n for n in near)}?" if near else ""
-    return f"unknown option --{shown_text(name)}{hint} (--help=all lists all)"
+    return f"unknown option --{shown_text(name)}{hint} (python main.py --help=all lists all)"
 
 
 def _example(name: str) -> str:

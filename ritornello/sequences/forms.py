@@ -61,6 +61,9 @@ def _problem(error: Any, known: list[str]) -> str:
         return f"unknown key {shown_text(place)}{f'; {hint}' if hint else ''}"
     if error["type"] == "missing":
         return f"{shown_text(place)} is missing"
+    if error["type"] in ("model_type", "dataclass_type", "dict_type"):
+        what = shown_text(place or "its content")
+        return f"{what} is {shown(error['input'])}: expected keys with values (key: value)"
     message = str(error["msg"]).removeprefix("Value error, ").replace("Input should be", "expected")
     if not place:
         return cut(message, 400)

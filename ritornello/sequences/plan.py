@@ -118,7 +118,7 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
     Raises:
       ConfigError: naming the key that is wrong, and the nearest right one.
     """
-    file = checked(_PlanFile, {} if data is None else data, where)
+    file = checked(_PlanFile, data, where)
     points = [dict(zip(file.grid, values, strict=True)) for values in _product(file, where)]
     groups: dict[str, dict[str, Any]] = {}
     for point in points:

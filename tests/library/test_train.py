@@ -147,6 +147,8 @@ def test_another_thread_trains_and_is_asked_to_stop(tmp_path):
     ("flags", "message"),
     [
         ({"op_mode": "test"}, "evaluate"),
+        ({"test": "models/pong"}, "evaluate"),
+        ({"stop": True}, "expected an event"),
         ({"learner_count": 2}, "several learners are processes that main.py starts"),
         ({"background": True}, "priority of this interpreter"),
         ({"lr": -1}, "--lr=-1"),
