@@ -60,12 +60,13 @@ class InSharedMemory:
             if nbytes > free_shared_memory_bytes():
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._file = _open_nameless_file(nbytes, purpose)
+            memory = self._memory()
         except OSError as error:
             raise TransportError(
                 f"cannot allocate {nbytes / 1e6:.1f} MB of shared memory ({purpose}): "
                 f"{error.strerror}. Use fewer workers, environments or slots."
             ) from error
-        self._map(self._memory())
+        self._map(memory)
 
     def _memory(self) -> NDArray[np.uint8]:
         """Return all bytes `[nbytes]` uint8, writable. They stay mapped while a view lives."""

@@ -1,3 +1,4 @@
+import errno
 import gc
 import os
 
@@ -55,6 +56,17 @@ def test_too_much_memory_is_an_error_that_names_the_amount(monkeypatch):
     monkeypatch.setattr(shared, "_open_nameless_file", None)  # must not even be tried
     with pytest.raises(TransportError, match=r"cannot allocate 5\.0 MB of shared memory \(ring\)"):
         Bytes(5_000_000, "ring")
+
+
+def test_memory_that_cannot_be_mapped_is_the_same_error(monkeypatch):
+    """As within a limit of address space (ulimit -v)."""
+
+    def refuse(*_):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(shared.mmap, "mmap", refuse)
+    with pytest.raises(TransportError, match=r"0\.0 MB .*: Cannot allocate memory\. Use fewer"):
+        Bytes(5000, "ring")
 
 
 def test_the_check_before_allocation_names_sizes_and_remedy(place):
