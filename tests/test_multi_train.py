@@ -435,6 +435,16 @@ def test_no_run_waits_for_a_terminal_or_ends_with_it(tmp_path, fake_main, monkey
     assert (made / "table.md").exists()
 
 
+def test_a_run_that_waits_for_its_earlier_process_is_told_once_a_minute(tmp_path, capsys):
+    folder = begin(tmp_path, "Ok-v0")
+    show = terminal_of_sequences.Progress(terminal_of_sequences.Terminal(), folder)
+    status = "waiting: process 4121, since noon of an earlier multi_train.py is at "
+    for looks in range(4):
+        show(folder.runs[0].model_copy(update={"status": status}), 0.5 * looks)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "multi_train.py is at 1/1 0-Ok-v0, seed 1" in line
+
+
 @pytest.mark.process
 def test_groups_and_seeds_that_a_file_has_got_are_run_behind_those_that_are_done(
     tmp_path, fake_main

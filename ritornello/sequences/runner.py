@@ -163,7 +163,7 @@ def _attempt(
     while not lock.acquire():
         if interrupts.stop or time.monotonic() - began_s >= ORPHAN_WAIT_S:
             return finish(status="stopped" if interrupts.stop else "waiting")
-        state = f"waiting: {lock.holder()} of an earlier multi_train.py is at"
+        state = f"waiting: {lock.holder()} of an earlier multi_train.py is at "
         progress(run.model_copy(update={"status": state}), seconds())
         yield True
     try:

@@ -83,14 +83,16 @@ class Progress:
 
     def __call__(self, run: RunState, seconds: float) -> None:
         """Show how far a run is that has taken so long."""
-        is_running = run.status == "running"
-        next_line_at = self._next_line_at.get(run.name, self._began_at + LINE_INTERVAL_S)
+        waits = run.status.startswith("waiting: ")  # for its process of an earlier attempt
+        goes_on = waits or run.status == "running"
+        first_line_at = self._began_at + (0.0 if waits else LINE_INTERVAL_S)
+        next_line_at = self._next_line_at.get(run.name, first_line_at)
         self._living.pop(run.name, None)
-        if self._terminal.console.is_terminal and is_running:
-            self._living[run.name] = line_on(self._folder, run, seconds)
+        if self._terminal.console.is_terminal and goes_on:
+            self._living[run.name] = run.status * waits + line_on(self._folder, run, seconds)
             lines = "\n".join(self._living.values())
             self._terminal.live(f"{lines}  (Ctrl-C saves and stops)")
-        elif not is_running or time.monotonic() >= next_line_at:
+        elif not goes_on or time.monotonic() >= next_line_at:
             self._next_line_at[run.name] = time.monotonic() + LINE_INTERVAL_S
             self._terminal.plainly(f"{run.status:8}{line_on(self._folder, run, seconds)}")
 
