@@ -237,18 +237,17 @@ class Session:
     def _test(self) -> int:
         from ritornello.agent.testing.score_table import SCORES
 
-        flags = self.blueprint.flags
+        flags, kept = self.blueprint.flags, ""
+        if flags.test_all_checkpoints:
+            table = printable(str(self._test_folder() / SCORES))
+            kept = f"what was finished is in {table}; the same command goes on there"
         try:
             reports = self.test(tell if flags.console else lambda text: None)
         except KeyboardInterrupt:
-            if flags.test_all_checkpoints:
-                table = printable(str(self._test_folder() / SCORES))
-                say(f"interrupted: what was finished is in {table}; the same command goes on there")
-            else:
-                say("interrupted before the first game was over")
+            say(f"interrupted: {kept}" if kept else "interrupted before the first game was over")
             return INTERRUPTED
         except (EnvironmentFault, OSError) as fault:
-            say(f"error: {printable(str(fault))}")
+            say("\n".join(filter(None, [f"error: {printable(str(fault))}", kept])))
             return 1
         if flags.test_all_checkpoints:
             return 0

@@ -110,6 +110,9 @@ def evaluate(
         # First of all: a terminal that is frozen may take no line any more.
         _write(output / name, played, _whole_report(envs, asked, reports))
         lines.append(f"written: {as_typed(output / name)}.csv and .json")
+    except OSError as refused:
+        text = f"the games are over, but could not be written to {output}: {refused}"
+        raise OSError(text) from (ended or refused)
     finally:
         with contextlib.suppress(KeyboardInterrupt):  # who waits no longer has the games
             for line in lines:

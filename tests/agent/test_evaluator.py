@@ -179,6 +179,18 @@ def test_an_interrupted_test_says_of_how_many_games_it_is_and_replaces_no_whole_
     assert len(read_rows(part.with_name(f"{part.name}.csv"))) == 2
 
 
+def test_games_that_cannot_be_written_are_shown_and_their_folder_is_named(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")  # of a write: it names no file
+
+    monkeypatch.setattr(evaluator, "_write", refuse)
+    blueprint, checkpoint = agent(tmp_path, test_episode_count=1)
+    lines = []
+    with pytest.raises(OSError, match=f"not be written to {tmp_path}: .*No space left"):
+        evaluate(blueprint, checkpoint, tmp_path, show=lines.append)
+    assert any("mean" in line for line in lines)
+
+
 def test_games_that_were_over_when_something_fails_are_written(tmp_path, monkeypatch):
     stopped_after(monkeypatch, 2, OSError(errno.EMFILE, "Too many open files"))
     blueprint, checkpoint = agent(tmp_path, test_episode_count=5)

@@ -121,3 +121,21 @@ def test_a_run_that_learns_nothing_is_no_success(tmp_path, capfd):
     assert replace(SUMMARY, updates=0, reason="interrupted").status == 130
     assert replace(SUMMARY, updates=0).status == 1
     assert SUMMARY.status == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(KeyboardInterrupt(), INTERRUPTED), (OSError("disk full"), 1)]
+)
+def test_a_test_of_all_checkpoints_that_ends_early_says_how_it_goes_on(
+    folder, monkeypatch, capsys, error, status
+):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(Session, "test", fail)
+    monkeypatch.setattr(Session, "_test_folder", lambda self: folder.path)
+    blueprint = make_blueprint(op_mode="test", load_model_url="some", test_all_checkpoints=True)
+    assert Session(blueprint, None, []).run() == status
+    said = capsys.readouterr().err
+    assert f"what was finished is in {folder.path / 'scores.csv'}; the same command goes" in said
+    assert status == INTERRUPTED or said.startswith("error: disk full\n")
