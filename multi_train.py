@@ -23,7 +23,7 @@ from somebody else can choose what is trained, but not whose code is run or whic
 its folder are read. If you trust it, allow parts named module:name by --trust_env_module=True, and
 weights from other folders by --trust_files=True.
 
-docs/experiments.md and sequences/plan.py say how to write a sequence.
+docs/experiments.md and ritornello/sequences/plan.py say how to write a sequence.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def log_end(summary: Summary, folder: RunFolder, flags: Flags) -> None:
     if any(map(_is_of_a_script, flags.env.split(","))):
         log.info(
             "resume or test it in the script that registers %s: "
-            'train(op_mode="train_w_load", load_model_url="%s"), evaluate("%s")',
+            'train(resume="%s"), evaluate("%s")',
             flags.env, folder.path, folder.path,
         )  # fmt: skip
         return
