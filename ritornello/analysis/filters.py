@@ -64,6 +64,13 @@ def main(arguments: Sequence[str]) -> int:
     agent = load_agent(options.load_model_url)
     places = [place for place in options.others.split(",") if place]
     others = {place: load_agent(place) for place in places}
+    own_shape = tuple(agent.model.obs_shape)
+    for place, other in others.items():
+        if tuple(other.model.obs_shape) != own_shape:
+            raise ConfigError(
+                f"{place} sees {tuple(other.model.obs_shape)}, not {own_shape}: the networks "
+                "cannot be shown the same observations."
+            )
     folder = writable_folder(options.output or agent.folder / "filters")
     drawn = draw_filters(agent, folder)
     obs, games = played_observations(agent, OBSERVATIONS, options.seed)
@@ -133,11 +140,6 @@ def _answers(
     agent: LoadedAgent, model: ActorCritic, obs: Tensor, games: Sequence[str]
 ) -> dict[str, Tensor]:
     """Return the activations of a model that knows the games which `agent` knows."""
-    if tuple(obs.shape[1:]) != tuple(model.obs_shape):
-        raise ConfigError(
-            f"{agent.url} sees {tuple(model.obs_shape)}, not {tuple(obs.shape[1:])}: the networks "
-            "cannot be shown the same observations."
-        )
     # A game that the agent does not know is told as its first one, as in a test.
     tasks = [agent.games.index(game) if game in agent.games else 0 for game in games]
     return activations(model, obs, torch.tensor(tasks))

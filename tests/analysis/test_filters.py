@@ -35,6 +35,7 @@ def test_the_figures_of_an_agent_are_drawn(agent, tmp_path, capsys):
     pole = write_agent(tmp_path / "pole")
     with pytest.raises(ConfigError, match="cannot be shown the same observations"):
         main([f"--load_model_url={agent}", f"--with={pole}", f"--output={tmp_path}"])
+    assert not list(tmp_path.glob("*.png")), "found before what takes a minute"
     other = write_agent(tmp_path / "nature", "--model=nature", env=PONG)
     assert main([f"--load_model_url={agent}", f"--with={other}", f"--output={tmp_path}"]) == 0
     for name in ("cka", "first_layer", "preferred_convs.0"):
