@@ -30,7 +30,7 @@ class ProcessorEnergy:
 
     def __init__(self, root: Path = Path("/"), clock: Callable[[], float] = time.monotonic) -> None:
         """Find the counters below the root of the file system, and begin a first interval."""
-        self.note = ""  # why there is no energy, for the log; "" if there is
+        self.note = ""  # for the log: counters that are there and cannot be read
         self._clock = clock
         self._since_s = clock()
         self._last_j: dict[Path, float] = {}  # by folder of the counter
@@ -38,8 +38,6 @@ class ProcessorEnergy:
             for folder in sorted((root / POWERCAP).glob("intel-rapl:*")):
                 if (folder / "name").read_text(encoding="ascii").startswith(COUNTED):
                     self._last_j[folder] = _joules(folder / "energy_uj")
-            if not self._last_j:
-                self.note = f"no energy is measured: /{POWERCAP} has no counters of the processor"
         except (OSError, ValueError) as error:
             self._give_up(error)
 
