@@ -84,6 +84,7 @@ class Findings:
 
     tell: Callable[[str], None] = lambda line: None  # is called with each line when it is found
     lines: list[str] = field(default_factory=list)
+    are_inside: bool = True  # all observations so far were in their space
 
     def ok(self, what: str, text: str) -> None:
         """Say that something is as it should be."""
@@ -185,7 +186,6 @@ class _Watched(gymnasium.Wrapper):
         """Begin with nothing seen."""
         super().__init__(env)
         self._findings = findings
-        self._is_inside = True
         for _, box in leaves(env.action_space):
             if isinstance(box, Box):
                 _check_reach(box, findings)
@@ -204,8 +204,8 @@ class _Watched(gymnasium.Wrapper):
 
     def _look(self, where: str, observation: Any) -> None:
         space = self.observation_space
-        if self._is_inside and observation not in space:
-            self._is_inside = False
+        if self._findings.are_inside and observation not in space:
+            self._findings.are_inside = False
             self._findings.note(
                 where,
                 f"returns {shown(observation)}, which is not in {SEEN} {space}: widen the space, "
@@ -250,15 +250,19 @@ def _vector(config: EnvConfig, spec: EnvSpec, seeds: list[int], findings: Findin
     return GymVector(spec, make_env, seeds)
 
 
-def _drawn(vector: EnvVector, rng: np.random.Generator) -> np.ndarray:
-    """Return random actions `[E, *action_shape]`, each moved on to one that is allowed now."""
+def _drawn(vector: EnvVector, step: int, rng: np.random.Generator) -> np.ndarray:
+    """Return random actions `[E, *action_shape]`, each moved on to one that is allowed now.
+
+    The first environment goes through all choices in turn, so that none is left out by chance.
+    """
     spec, count = vector.spec.actions, vector.num_envs
-    columns = [
-        rng.integers(part.count, size=(count, 1))
-        if part.kind == CHOICE
-        else rng.standard_normal((count, part.count))
-        for part in spec.parts
-    ]
+    columns: list[np.ndarray] = []
+    for part in spec.parts:
+        if part.kind == CHOICE:
+            columns.append(rng.integers(part.count, size=(count, 1)))
+            columns[-1][0] = step % part.count
+        else:
+            columns.append(rng.standard_normal((count, part.count)))
     actions = np.concatenate(columns, axis=1).astype(spec.dtype).reshape(count, *spec.shape)
     return all_allowed(actions, vector.action_mask, spec)
 
@@ -279,7 +283,7 @@ def _play(vector: EnvVector, steps: int, findings: Findings) -> _Played:
     while len(played.marks) <= steps and time.monotonic() < end_s:
         if vector.action_mask is not None:
             played.allowed.append(float(vector.action_mask.mean()))
-        result = vector.step(_drawn(vector, rng))
+        result = vector.step(_drawn(vector, len(played.marks) - 1, rng))
         seen = (result.stacks, result.reward, result.terminated, result.first)
         played.marks.append(hash(b"".join(each.tobytes() for each in seen)))
         for end in result.episodes:

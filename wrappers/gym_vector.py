@@ -20,7 +20,7 @@ import numpy as np
 
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import EnvironmentFault, PlatformError
-from ritornello.core.plain_data import shown_text
+from ritornello.core.plain_data import shown, shown_text
 from ritornello.core.rng import child_seed
 from ritornello.core.saved_state import items, within
 from ritornello.core.spec import EnvSpec
@@ -200,7 +200,7 @@ class GymVector(EnvVector):
             frame, reward, terminated, truncated, info = self._envs[index].step(action)
             self._note_mask(index, info)
         except RAISED as error:
-            raise self._fault(index, error) from error
+            raise self._fault(index, error, f", action {shown(action)}") from error
         self._stacks[index, :-1] = self._stacks[index, 1:]
         self._stacks[index, -1] = frame
         game.return_raw += float(reward)
@@ -224,9 +224,9 @@ class GymVector(EnvVector):
             )
         self.action_mask[index] = info[KEY]
 
-    def _fault(self, index: int, error: BaseException) -> EnvironmentFault:
+    def _fault(self, index: int, error: BaseException, doing: str = "") -> EnvironmentFault:
         """Return the error that says in which environment, game and step something was wrong."""
         game = self._games[index]
-        step = f"step {game.length_steps}" if game.length_steps else "its reset"
+        step = f"step {game.length_steps}{doing}" if game.length_steps else "its reset"
         which = f"environment {index + 1} of {self.num_envs}, game {game.episode + 1}, {step}"
         return fault_of(f"env {shown_text(self.spec.env_id)}, {which}", error)

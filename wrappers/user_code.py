@@ -177,6 +177,8 @@ def _hint(error: BaseException, text: str) -> str:
         return "; to be shown, an environment must take render_mode when it is made"
     if isinstance(error, TypeError) and "'seed'" in text:
         return "; reset must take seed and options, as Gymnasium's environments do"
+    if isinstance(error, TypeError) and "unexpected keyword argument" in text:
+        return "; if it is of --env_kwargs, mend its name there, or leave it out"
     if isinstance(error, ValueError) and "values to unpack" in text:
         return (
             "; reset must return (observation, info), and step (observation, reward, terminated, "

@@ -107,8 +107,8 @@ def test_a_module_that_is_not_there_is_told_apart_from_one_that_lacks_something(
     [
         ("    def __init__(self): exit(1)", "raised SystemExit: 1 .*line 20.*when it was made"),
         ("    def reset(self): return None, {}", "reset must take seed and options"),
-        ("    def step(self, action): return 1 // 0", "step 1: raised ZeroDivisionError"),
-        ("    def step(self, action): return 0, 0, 0", "step 1: step returned 3 values"),
+        ("    def step(self, action): return 1 // 0", "step 1, action .: raised ZeroDivisionError"),
+        ("    def step(self, action): return 0, 0, 0", "step 1, action .: step returned 3 values"),
         ("    def close(self): raise OSError('busy')", "OSError: busy .* when it was closed"),
         ("    action_space = None", "takes None, which is not supported"),
     ],
@@ -143,7 +143,9 @@ def test_a_lie_in_test_mode_is_one_line_and_exit_status_1(user_module, tmp_path,
     session = prepare([env, "--op_mode=test", f"--load_model_url={run}"])
     assert session.run() == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert re.search(r"error: env .*Mine-v0.* game 1, step 5: observation\[0\] is nan", line)
+    assert re.search(
+        r"error: env .*Mine-v0.* game 1, step 5, action .: observation\[0\] is nan", line
+    )
 
 
 def test_a_file_of_torchbeast_is_told_how_to_be_used(tmp_path):

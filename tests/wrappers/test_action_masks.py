@@ -100,14 +100,16 @@ def test_a_mask_that_allows_nothing_names_the_environment_the_game_and_the_step(
     vector.reset()
     vector.step(np.array([1]))
     assert vector.action_mask.tolist() == [[True, False]]
-    place = f"env {vector.spec.env_id}, environment 1 of 1, game 1, step 2: "
+    place = f"env {vector.spec.env_id}, environment 1 of 1, game 1, step 2, action 0: "
     nothing = "action_mask allows nothing, expected at least one action"
     with pytest.raises(EnvironmentFault, match=re.escape(place + nothing)):
         vector.step(np.array([0]))
 
 
 def test_a_mask_must_come_with_each_step_if_the_reset_has_one(saying):
-    with pytest.raises(ConfigError, match="game 1, step 1: info has no action_mask, expected one"):
+    with pytest.raises(
+        ConfigError, match="game 1, step 1, action 0: info has no action_mask, expected one"
+    ):
         make_env_spec(saying([1, 1]))
 
 

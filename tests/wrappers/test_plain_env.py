@@ -130,7 +130,7 @@ def leave(*honest):
     [(lambda *honest: 1 // 0, "ZeroDivisionError"), (leave, "SystemExit: 0")],
 )
 def test_the_environment_the_game_the_step_and_the_line_of_an_error_are_told(broken, raised):
-    place = r"env tests/Lying-v0, environment 1 of 3, game 1, step 3: raised"
+    place = r"env tests/Lying-v0, environment 1 of 3, game 1, step 3, action 0: raised"
     with pytest.raises(EnvironmentFault, match=rf"{place} {raised}.*test_plain_env.py, line"):
         played(broken)
 
@@ -141,7 +141,7 @@ def test_the_environment_the_game_the_step_and_the_line_of_an_error_are_told(bro
         ({"reset_lie": lambda o, info: o}, "its reset: reset returned array"),
         ({"reset_lie": lambda o, info: (o * np.nan, info)}, "its reset: .*a finite number"),
         ({"reset_lie": lambda o, info: 1 // 0}, "its reset: raised ZeroDivisionError"),
-        ({"lie": paying(None), "lie_at": 1}, "step 1: reward is None"),
+        ({"lie": paying(None), "lie_at": 1}, "step 1, action 0: reward is None"),
     ],
 )
 def test_a_lie_of_the_first_step_is_told_before_anything_is_started(lies, message):
