@@ -83,8 +83,8 @@ def map_shape(name: str, convs: nn.Module, image_shape: tuple[int, ...]) -> torc
     except RuntimeError as error:
         raise ConfigError(
             f"model {name!r} needs larger frames: its convolutions do not fit into "
-            f"{image_shape[1]}x{image_shape[2]} pixels. Raise --frame_scale_resolution, or use "
-            "--model=resnet, which fits any size."
+            f"{image_shape[1]}x{image_shape[2]} pixels. Use larger ones (Atari: "
+            "--frame_scale_resolution), or --model=resnet, which fits any size."
         ) from error
 
 

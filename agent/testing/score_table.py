@@ -279,24 +279,25 @@ def _pair(row: Mapping[str, Any]) -> tuple[str, str, str]:
     return row["model_id"], row["model_steps"], row["env"]
 
 
-def read_rows(path: Path, columns: Sequence[str] = SHARED_COLUMNS) -> list[dict[str, Any]]:
+def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return the rows of a table, all of them text.
 
     Args:
       path: one of the two files.
-      columns: those that it begins with.
+      columns: all that it has; empty: SHARED_COLUMNS and any others.
 
     Raises:
       ConfigError: if there is no file, or it is damaged or another table.
     """
     lines = csv.reader(io.StringIO(read_text(path, "the table", MAX_BYTES), newline=""))
     try:
-        head, *rows = list(lines) or [[]]
-        if head[: len(columns)] == list(columns):
+        head, *rows = [row for row in lines if row] or [[]]
+        known = head if columns else head[: len(SHARED_COLUMNS)]
+        if tuple(known) == tuple(columns or SHARED_COLUMNS):
             return [dict(zip(head, row, strict=True)) for row in rows]
     except (csv.Error, ValueError) as error:
         raise ConfigError(f"{path} is damaged ({error}). Move it away.") from error
     raise ConfigError(
-        f"{path} is another table: expected the columns {','.join(columns)}, got "
+        f"{path} is another table: expected the columns {','.join(columns or SHARED_COLUMNS)}, got "
         f"{shown_text(','.join(head)) or 'none'}. Move it away."
     )

@@ -68,6 +68,7 @@ def test_another_kind_of_test_is_refused_before_anything_is_lost(tmp_path):
     ("content", "told"),
     [
         (b"model,score\na,1\n", "another table: expected the columns model_id,.*model,s"),
+        (b"{head},note\na,20,A,1,1.5,0,1,4,1,sampled,ab,mine\n", "another table: .*,note"),
         (b"{head}\na,20\n", "is damaged"),
         (b"{head}\n\xff\n", "is not text in UTF-8"),
     ],
