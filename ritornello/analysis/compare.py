@@ -93,9 +93,9 @@ def _of_trainings(options: argparse.Namespace, places: Sequence[str]) -> Answer:
         what = f"{about_scores(games)}, to equal agent steps: {steps}"
         text = profiles_page(scored, what, [*notes, *notes_of(games)])
         return Answer("profiles", text, "profiles", lambda: profiles_figure(scored))
+    text = page(games, notes, options.against)
     for thin in runs_of(games) if options.output else ():
         write_csv(thin, options.output)
-    text = page(games, notes, options.against)
     return Answer("table", text, "curves", lambda: games_figure(games))
 
 

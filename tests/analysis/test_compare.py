@@ -159,5 +159,7 @@ def test_the_table_gives_differences_to_a_configuration(tmp_path):
     shown = difference(a, b)
     assert shown.low is not None
     assert f"| {shown.value:,.1f} [{shown.low:,.1f}, {shown.high:,.1f}] |" in text
+    output = tmp_path / "output"
     with pytest.raises(ConfigError, match="has no such configuration; there are 'a', 'b'"):
-        page(games, against="c")
+        main([f"--runs=a={tmp_path}/a*,b={tmp_path}/b*", "--against=c", f"--output={output}"])
+    assert not [*output.iterdir()], "no file of an answer that is refused"
