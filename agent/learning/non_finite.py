@@ -58,7 +58,7 @@ def error_of(
     bad = [rank for rank, count in enumerate(group.sum_numbers(is_own)) if count]
     if culprit is None and bad:
         culprit = Culprit("learner", f"the batch of {listed(bad)} is not finite")
-    culprit = culprit or _blame_loss(loss, given) or _blame_gradient(model)
+    culprit = culprit or _blame_loss(loss, given, model) or _blame_gradient(model)
     return NonFiniteUpdate(update, culprit)
 
 
@@ -103,7 +103,7 @@ def _bad_places(tensor: Tensor) -> Tensor:
     return torch.nonzero(~tensor.isfinite()).cpu()
 
 
-def _blame_loss(loss: Loss, all_given: list[Given]) -> Culprit | None:
+def _blame_loss(loss: Loss, all_given: list[Given], model: ActorCritic) -> Culprit | None:
     """Return which term of the loss is not finite, though all that it was given is.
 
     The entropy depends on the policy alone, so it tells bad probabilities from bad values.
@@ -114,11 +114,9 @@ def _blame_loss(loss: Loss, all_given: list[Given]) -> Culprit | None:
         if term is None or not name.startswith("loss/") or term.isfinite():
             continue
         # A number may be finite and overflow float32 (3e38) when it is squared.
-        sizes = {
-            given.name: float(given.tensor.abs().max())
-            for given in all_given
-            if given.culprit in ("reward", "observation", "weights")
-        }
+        # What else is among the weights may be a square already, as PopArt's, or hold no numbers.
+        named = {"reward", "last_reward", "obs", *(name for name, _ in model.named_parameters())}
+        sizes = {x.name: float(x.tensor.abs().max()) for x in all_given if x.name in named}
         largest = max(sizes, key=lambda name: sizes[name])
         what = (
             f"{name} is {float(term):g}, though all that it was given is finite, the largest of it "

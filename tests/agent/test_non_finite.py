@@ -107,6 +107,9 @@ def linear_learner():
     """One without the tanh in which everything large ends harmlessly."""
     model = make_small_model()
     model.torso_net = torch.nn.Linear(6, model.feature_count)
+    square = torch.full((1,), 1e300, dtype=torch.float64)
+    for name, kept in (("seen", torch.tensor([True])), ("square", square)):
+        model.torso_net.register_buffer(name, kept)
     return make_learner(model)
 
 
