@@ -107,6 +107,18 @@ def test_wrong_lists_of_games_and_bounds_are_refused(said, message):
         resolve(*said)
 
 
+@pytest.mark.parametrize("text", ["2500000", "2_500_000", "2.5e6", "25E+5", " 2500000 "])
+def test_a_count_may_be_written_as_people_write_it(text):
+    flags = resolve(f"--environment_max_steps={text}", f"--lr_scheduler_steps={text}")
+    assert (flags.environment_max_steps, flags.lr_scheduler_steps) == (2_500_000, 2_500_000)
+
+
+@pytest.mark.parametrize("text", ["1.5e0", "1e-3", "e6", "1e", "1e400000000", "nan", "1.0001e3"])
+def test_what_is_no_whole_number_is_no_count(text):
+    with pytest.raises(ConfigError, match="--batch_size=.*: expected a whole number"):
+        resolve(f"--batch_size={text}")
+
+
 @pytest.mark.parametrize(
     ("said", "flag", "value"),
     [

@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
+from ritornello.core.command_line import whole_number
 from ritornello.core.stop_signals import INTERRUPTED
 
 PLACE = "run folder, checkpoint file or model folder"
@@ -129,11 +130,11 @@ def split_label(place: str, is_there: Callable[[str], object] = matching) -> tup
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """Return the `type` of an option that is a whole number from `least` on, such as 2_000."""
+    """Return the `type` of an option that is a whole number from `least` on."""
 
     def read(text: str) -> int:
         try:
-            number = int(text.replace("_", ""))
+            number = whole_number(text)
         except ValueError:
             number = least - 1
         if number < least:

@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 
 from ritornello.core.plain_data import shown_text
 
@@ -82,6 +83,19 @@ def tell(text: str) -> None:
         )
         sys.stdout.write("\n".join(broken if len(line) > width else [line]) + "\n")
     sys.stdout.flush()
+
+
+def whole_number(text: str) -> int:
+    """Return a whole number, which may be written as 1_000_000 or 1e6.
+
+    Raises:
+      ValueError: if it is none.
+    """
+    number = Decimal(text) if _SHORT_NUMBER.fullmatch(text) else None
+    return int(text) if number is None or number % 1 else int(number)
+
+
+_SHORT_NUMBER = re.compile(r"\d{1,15}(\.\d{1,15})?[eE]\+?\d\d?", re.ASCII)
 
 
 def with_home(arguments: Sequence[str]) -> list[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from ritornello.core.command_line import whole_number
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.flags.parts import ALGORITHMS, checked_model, checked_sink, find_replay_kinds
@@ -26,6 +28,13 @@ def _resolution(value: Any) -> Any:
     if len(parts) != 2 or not all(map(_is_number, parts)):
         raise ValueError("expected <height>,<width> in pixels, such as 84,84")
     return parts
+
+
+def _whole(value: Any) -> Any:
+    """Accept 1e6 for a count; what is no whole number is left to pydantic."""
+    with suppress(ValueError):
+        return whole_number(value) if isinstance(value, str) else value
+    return value
 
 
 def _is_number(value: Any) -> bool:
@@ -136,8 +145,8 @@ Schedule = Literal["constant", "linear", "polynomial"]
 Precision = Literal["bf16", "fp32"]
 
 # The upper bound is no `le`, because that would take the place of a flag's own.
-Count = Annotated[int, Field(ge=1), _in_range(1, MAX_COUNT)]
-CountOrAuto = Annotated[int, Field(ge=0), _in_range(0, MAX_COUNT)]
+Count = Annotated[int, Field(ge=1), _in_range(1, MAX_COUNT), BeforeValidator(_whole)]
+CountOrAuto = Annotated[int, Field(ge=0), _in_range(0, MAX_COUNT), BeforeValidator(_whole)]
 BoolOrAuto = Annotated[bool | Literal["auto"], Field(union_mode="left_to_right")]
 PixelKind = Annotated[bool | Literal["each", "rare"], Field(union_mode="left_to_right")]
 Fraction01 = Annotated[float, _in_range(0.0, 1.0)]

@@ -55,6 +55,8 @@ def lines_of(error: ValidationError) -> Iterator[tuple[str, str]]:
             if problem is not kinds[name][0]:
                 continue
             message = f"expected {_one_of(kinds[name])}"
+        elif problem["type"] in KINDS:
+            message = f"expected {_one_of([problem])}"
         yield name, _line(name, problem["input"], message)
 
 
