@@ -23,8 +23,8 @@ def test_a_moment_shows_the_game_and_what_the_model_thinks_of_it():
         assert moment.frame.shape == (210, 160, 3)
         assert moment.frame.dtype == np.uint8
         heads, _ = agent.model(step.inputs, step.state)
-        assert torch.equal(heads.params, step.heads.params)
-        assert torch.equal(agent.model.torso(step.inputs.obs), step.features)
+        torch.testing.assert_close(heads.params, step.heads.params)
+        torch.testing.assert_close(agent.model.torso(step.inputs.obs), step.features)
     # The stack ends with what the picture shows, and was not overwritten by later steps.
     newest = [moment.step.inputs.obs[0, -1].clone() for moment in moments]
     for now, before in zip(moments[1:], newest, strict=False):
@@ -44,7 +44,7 @@ def test_a_recurrent_agent_takes_its_state_and_its_last_step_along(tmp_path):
     resets = 0
     for before, after in itertools.pairwise(steps):
         _, state = agent.model(before.inputs, before.state)
-        assert torch.equal(state, after.state)
+        torch.testing.assert_close(state, after.state)
         assert after.inputs.last_action.tolist() == before.action.tolist()
         assert after.inputs.last_reward.tolist() == before.reward.tolist()
         resets += int(after.inputs.first.sum())
