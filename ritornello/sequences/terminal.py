@@ -89,7 +89,8 @@ class Progress:
         next_line_at = self._next_line_at.get(run.name, first_line_at)
         self._living.pop(run.name, None)
         if self._terminal.console.is_terminal and goes_on:
-            self._living[run.name] = run.status * waits + line_on(self._folder, run, seconds)
+            wait = run.status if waits else ""
+            self._living[run.name] = wait + line_on(self._folder, run, seconds)
             lines = "\n".join(self._living.values())
             self._terminal.live(f"{lines}  (Ctrl-C saves and stops)")
         elif not goes_on or time.monotonic() >= next_line_at:
