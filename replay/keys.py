@@ -6,6 +6,7 @@ themselves (`Sampler.keys` in replay/sampler.py). Next to read: replay/registry.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -37,6 +38,7 @@ def _number(is_allowed: Callable[[float], bool]) -> Callable[[Any], float]:
     """Return a reader of the numbers for which `is_allowed` holds."""
 
     def read(value: Any) -> float:
+        value = _as_number(value)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not is_allowed(value):
             _refuse()
         return float(value)
@@ -51,10 +53,19 @@ _share_above_0 = _number(lambda value: 0 < value <= 1)
 
 
 def whole_number(value: Any) -> int:
-    """Read a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    """Read a whole number of at least 1, also as 1e3."""
+    value = _as_number(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 1 or value % 1:
         _refuse()
-    return value
+    return int(value)
+
+
+def _as_number(value: Any) -> Any:
+    """Return the number that a text such as 1e-3 means, which YAML 1.1 takes for no number."""
+    return float(value) if isinstance(value, str) and _SCIENTIFIC.fullmatch(value) else value
+
+
+_SCIENTIFIC = re.compile(r"\d{1,15}(\.\d{0,15})?[eE][+-]?\d\d?", re.ASCII)
 
 
 def boolean(value: Any) -> bool:

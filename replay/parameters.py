@@ -16,6 +16,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
@@ -218,7 +219,7 @@ def buffer_names(configs: Sequence[BufferConfig]) -> list[str]:
 
 
 # type:capacity:sample_ratio, and then :key=value for each further key.
-_SHORT = re.compile(r"(?:[A-Za-z_][\w.]*:)?[A-Za-z_]\w*:[\d_]+:[\d.]+(?::\w+=[^:,]+)*")
+_SHORT = re.compile(r"(?:[A-Za-z_][\w.]*:)?[A-Za-z_]\w*:\d[\w.+]*:[\d.][\w.+-]*(?::\w+=[^:,]+)*")
 
 
 def _literal(text: str) -> Any:
@@ -256,10 +257,18 @@ def _from_short(part: str) -> dict[str, Any]:
     values = {key: parse_yaml(text, f"{key} of replay_parameters") for key, text in given.items()}
     return {
         "type": ":".join(kind),
-        "capacity": int(capacity),
-        "sample_ratio": float(ratio),
+        "capacity": _number_or_text(capacity),
+        "sample_ratio": _number_or_text(ratio),
         **values,
     }
+
+
+def _number_or_text(text: str) -> int | float | str:
+    """Return the number that a text is; what is none is refused where its key is known."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def _buffer_config(position: int, given: Any) -> BufferConfig:

@@ -107,6 +107,10 @@ def test_the_fill_threshold_is_exact():
         ([{**queue(1), "capcity": 3}], "did you mean capacity"),
         ([{**queue(1), "type": "standart"}], "expected queue, .* did you mean standard"),
         ([queue(0)], "capacity of replay buffer 1 is 0"),
+        ("queue:1__0:1", "capacity of replay buffer 1 is '1__0', expected whole number >= 1"),
+        ("queue:1.5e0:1", "capacity of replay buffer 1 is 1.5, expected whole number >= 1"),
+        ("queue:4:0.5.5", "sample_ratio of replay buffer 1 is '0.5.5', expected number"),
+        ("queue:1e99999:1", "capacity of replay buffer 1 is"),
         ([queue(1, 0)], "sample_ratio"),
         ([queue(1, 1e-9), queue(1)], "sample_ratio"),
         ([{**queue(1), "p": 2}], "queue, which has no p"),
@@ -123,6 +127,19 @@ def test_the_fill_threshold_is_exact():
 def test_what_is_wrong_is_refused_with_what_is_possible(buffers, message):
     with pytest.raises(ConfigError, match=message):
         parse_replay_parameters(buffers)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "standard:1e3:10e-1",
+        "[{type: standard, capacity: 1e3, sample_ratio: 10e-1}]",
+        '[{"type": "standard", "capacity": 1e3, "sample_ratio": 10e-1}]',
+    ],
+)
+def test_numbers_may_be_scientific(text):
+    given = parse_replay_parameters(text)
+    assert given == parse_replay_parameters([standard(1000)])
 
 
 OPTIONS = {
