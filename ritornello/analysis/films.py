@@ -94,7 +94,7 @@ class Filming:
     """
 
     def __init__(self, command: str, options: argparse.Namespace) -> None:
-        """Load the agent, and make the folder.
+        """Load the agent.
 
         Args:
           command: name of the command.
@@ -123,7 +123,7 @@ class Filming:
                     f"--start={options.start}: there are {len(self._repeated)} actions."
                 )
         name = f"{self.agent.label}_{game_name(self._env)}_seed{self._seed}"
-        self._folder = writable_folder(options.output or self.agent.folder / command / name)
+        self._folder = options.output or self.agent.folder / command / name
         self._frames: list[np.ndarray] = []
         self._status = 0
 
@@ -137,6 +137,7 @@ class Filming:
           The arrays of all moments that are shown, by name: the maps, and what the agent did.
         """
         options, agent = self._options, self.agent
+        writable_folder(self._folder)
         moments = play(
             agent,
             task=self._task,

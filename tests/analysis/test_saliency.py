@@ -66,6 +66,12 @@ def test_another_agent_is_asked_about_the_same_states(tmp_path):
         main([*arguments, "--start=34"])
 
 
+def test_what_is_refused_leaves_no_folder(tmp_path):
+    with pytest.raises(ConfigError, match="--radius=0"):
+        main([PONG, f"--output={tmp_path / 'film'}", "--radius=0"])
+    assert not (tmp_path / "film").exists()
+
+
 def test_ctrl_c_keeps_what_is_there(tmp_path, monkeypatch, capsys):
     asked = Perturbation.maps
     calls: list[int] = []
