@@ -206,7 +206,8 @@ class View:
             f"{get('throughput/agent_steps_per_s')}/s" + (f" eta {e}" if (e := self.eta()) else ""),
             f"{self._record.episodes} games {self._returns_line()}",
             self._losses_line(),
-            f"lag {get('lag/mean_updates')} wait {get('cache/wait_fraction', percent)}",
+            f"policy lag {get('lag/mean_updates')}",
+            f"learner waits {get('cache/wait_fraction', percent)}",
             " ".join(f"{b} {get(f'replay/{b}/fill', percent)}" for b in self.buffers()),
             get("system/memory_mb", megabytes),
         ]
@@ -214,9 +215,9 @@ class View:
 
     def _losses_line(self) -> str:
         """Return the losses that the algorithm has."""
-        names = {"pi": "loss/policy", "v": "loss/value", "H": "policy/entropy"}
+        names = {name: metric for name, metric, _ in FIGURES["Losses"][:3]}
         shown = [f"{name} {self._get(m)}" for name, m in names.items() if m in self._values]
-        return f"loss {' '.join(shown)}" if shown else ""
+        return f"losses: {', '.join(shown)}" if shown else ""
 
     def _returns_line(self) -> str:
         """Return how the games went: their mean and best, or the mean of each of several."""

@@ -55,7 +55,8 @@ def test_a_pipe_gets_one_plain_line_every_few_seconds():
     assert "\x1b" not in screen.text()
     assert lines[-1] == (
         "0:00:19  19.0% 190/1000 steps | 5512/s eta 0:01:21 | 3 games mean 17.9 best 21 | "
-        "loss pi -0.012 v 0.410 H 1.02 | lag 12.1 wait 3% | queue 12% elite_2 100% | 2.1 GB"
+        "losses: policy -0.012, value 0.410, entropy 1.02 | policy lag 12.1 | learner waits 3% | "
+        "queue 12% elite_2 100% | 2.1 GB"
     )
 
 
