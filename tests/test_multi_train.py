@@ -255,9 +255,10 @@ def test_an_interrupt_stops_the_sequence_and_resume_goes_on_with_the_checkpoint(
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("by_second_interrupt", [False, True])
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("cause", ["patience", "second interrupt", "second while a failure ends"])
 def test_a_run_that_ignores_the_interrupt_is_killed_with_its_children(
-    tmp_path, fake_main, monkeypatch, by_second_interrupt
+    tmp_path, fake_main, monkeypatch, cause
 ):
     fake_main.write_text(
         "import os, pathlib, signal, sys\n"
@@ -270,24 +271,34 @@ def test_a_run_that_ignores_the_interrupt_is_killed_with_its_children(
         "    (run / 'ready').write_text(str(child))\n"
         "os.read(read_end, 1)\n"  # for ever: this process holds the other end itself
     )
-    monkeypatch.setattr(runner, "GRACE_S", 1e6 if by_second_interrupt else 0.1)
+    monkeypatch.setattr(runner, "GRACE_S", 0.1 if cause == "patience" else 1e6)
     folder = begin(tmp_path, "Deaf-v0")
     now = time.monotonic
     interrupts = Interrupts()
     grandchildren: list[int] = []
+
+    def interrupt_again():
+        monkeypatch.setattr("time.monotonic", lambda: now() + 2.0)
+        interrupts.note(signal.SIGTERM)
 
     def interrupt_once_ready(run, seconds):
         for path in folder.path.glob("*/ready"):
             if not interrupts.stop and path.read_text():
                 grandchildren.append(int(path.read_text()))
                 interrupts.note(signal.SIGINT)
-                if by_second_interrupt:
-                    monkeypatch.setattr("time.monotonic", lambda: now() + 2.0)
-                    interrupts.note(signal.SIGTERM)
+                if cause == "second interrupt":
+                    interrupt_again()
+                elif cause != "patience":
+                    threading.Timer(0.5, interrupt_again).start()
+                    raise OSError("no space left")
 
-    run_sequence(folder, interrupts, interrupt_once_ready)
-    assert statuses(folder) == ["stopped"]
-    assert folder.runs[0].exit_code == -signal.SIGKILL
+    if cause.endswith("a failure ends"):
+        with pytest.raises(OSError, match="no space"):
+            run_sequence(folder, interrupts, interrupt_once_ready)
+    else:
+        run_sequence(folder, interrupts, interrupt_once_ready)
+        assert statuses(folder) == ["stopped"]
+        assert folder.runs[0].exit_code == -signal.SIGKILL
     (grandchild,) = grandchildren
     stat = Path(f"/proc/{grandchild}/stat")
     if stat.exists():  # an orphan that init has not collected yet

@@ -212,11 +212,9 @@ def _save_and_end(running: Running, interrupts: Interrupts) -> None:
     """Let all processes save and end at the same time; kill what is left after GRACE_S."""
     for process in running:
         _ask_to_save(process, running)
-    for process, kill_at_s in running.items():
-        if kill_at_s and not interrupts.at_once:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, kill_at_s - time.monotonic()))
-        _kill(process)
+    for process in running:
+        for _ in _until_ended(process, running, interrupts):
+            threading.Event().wait(POLL_S)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
