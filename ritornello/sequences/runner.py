@@ -39,22 +39,19 @@ Attempt = Generator[bool, None, None]  # yields as long as it goes on
 Running = dict[subprocess.Popen[bytes], float | None]
 
 
-class Interrupts:
+class Interrupts(StopRequests):
     """What the user asks for while runs go on, as in main.py.
 
     The first Ctrl-C, SIGTERM or SIGHUP has the runs save and end, and begins no other one; a second
     one kills them. It only notes what was asked, the runner acts on it.
     """
 
-    def __init__(self) -> None:
-        """Nothing asked yet."""
-        self.ends_run = False  # whether the program itself wants the present run to save and end
-        self._requests = StopRequests()
+    ends_run = False  # whether the program itself wants the present run to save and end
 
     @property
     def stop(self) -> bool:
         """Whether everything is to be saved and ended."""
-        return self._requests.count > 0
+        return self.count > 0
 
     @property
     def ends(self) -> bool:
@@ -64,11 +61,11 @@ class Interrupts:
     @property
     def at_once(self) -> bool:
         """Whether it is to be ended without being saved."""
-        return self._requests.count > 1
+        return self.count > 1
 
     def note(self, signal_number: int, frame: FrameType | None = None) -> None:
         """Note one signal. Python calls it in the main thread, between two instructions."""
-        self._requests.is_new(signal_number)
+        self.is_new(signal_number)
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[Interrupts]:
