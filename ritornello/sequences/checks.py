@@ -9,6 +9,9 @@ run, where to write, or what of this machine to read. These things have to be ty
   program: `--trust_files=True`;
 * where runs are written is decided by multi_train.py alone, and what is only for one command (such
   as trust) is never taken from a file.
+
+Below, runs are planned ones or the states of runs (`sequences.folder.RunState`), `typed` is what
+`check_typed` returns, and `where` is the file that has the runs, for messages.
 """
 
 from __future__ import annotations
@@ -66,12 +69,7 @@ def keepable(arguments: Sequence[str]) -> list[str]:
 
 
 def check_runs(runs: Sequence[PlannedRun], typed: Mapping[str, str], where: str) -> None:
-    """Check the runs of a YAML file, so that a mistake is found before the first run.
-
-    Args:
-      runs: all runs, at least one.
-      typed: flag -> text of what was typed, result of `check_typed`.
-      where: the file, for messages.
+    """Check the runs of a YAML file, at least one, so that a mistake is found before the first run.
 
     Raises:
       ConfigError: if a run has an unknown flag or a value that no run can have, asks for what a
@@ -97,11 +95,6 @@ def check_not_overridden(runs: Sequence[Any], typed: Mapping[str, str], where: s
     """Raise ConfigError if a typed flag, which wins, is one that tells the runs from each other.
 
     Their names would promise what no run has, and runs would be compared that do not differ.
-
-    Args:
-      runs: planned runs, or the states of runs (`sequences.folder.RunState`).
-      typed: flag -> text of what was typed, result of `check_typed`.
-      where: the file that has the runs, for messages.
     """
     trained = [run for run in runs if not is_test(run.flags)]  # a test says little by itself
     for name, text in typed.items():
@@ -120,12 +113,7 @@ def check_saved(
 ) -> None:
     """Raise ConfigError if the folder of a sequence or a search asks for what a file may not.
 
-    Args:
-      folder: the folder.
-      runs: the states of its runs (`sequences.folder.RunState`), or planned ones.
-      kept: the arguments that its file gives to every run.
-      where: the file, for messages.
-      trust_files: whether weights may lie outside of the folder.
+    Its file gives the arguments `kept` to every run; weights may lie outside with `trust_files`.
     """
     arguments = named_values(kept)
     for name, flags in [("arguments", arguments), *((run.group, run.flags) for run in runs)]:

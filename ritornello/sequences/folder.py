@@ -151,10 +151,6 @@ class SequenceFolder:
     def grow(self, plan: Plan, where: str) -> None:
         """Add the groups and seeds that the file of this sequence has got since it was begun.
 
-        Args:
-          plan: what the file says now.
-          where: the file, for messages.
-
         Raises:
           ConfigError: if it is the file of another sequence, or changes a run that there is.
         """

@@ -33,12 +33,7 @@ class Form(BaseModel):
 
 
 def checked(model: type[Model], data: Any, where: str) -> Model:
-    """Return `data` as a model.
-
-    Args:
-      model: a `Form`, or a dataclass of pydantic.
-      data: plain types, from a file.
-      where: the file, for messages.
+    """Return `data`, plain types that the file `where` holds, as a model.
 
     Raises:
       ConfigError: naming each key that is wrong, and the nearest right one.

@@ -82,11 +82,8 @@ def run_sequence(
 ) -> None:
     """Run everything that is not done. Failures are recorded and passed over.
 
-    Args:
-      folder: the sequence; its state is kept up to date on disk.
-      interrupts: what the user asks for meanwhile.
-      progress: called with (run, seconds so far) at each change and twice a second in between.
-      only: indices of the runs to look at; None: all.
+    The state of the sequence is kept up to date on disk. `progress` is called at each change and
+    twice a second in between; `only` has the indices of the runs to look at, None: all.
     """
     indices = range(len(folder.runs)) if only is None else only
     waiting = [index for index in indices if folder.runs[index].status != "done"]
@@ -137,13 +134,7 @@ def _attempt(
 ) -> Attempt:
     """Run one run, or go on with it; yield at each look at it, as long as it goes on.
 
-    Args:
-      folder: the sequence.
-      index: of the run in it.
-      slot: its number among the runs at once.
-      running: takes this one's process while it lives.
-      interrupts: see `run_sequence`.
-      progress: see `run_sequence`.
+    `slot` is its number among the runs at once, and `running` has its process while that lives.
     """
     run, began_s = folder.runs[index], time.monotonic()
     path, before_s = folder.path / run.name, run.seconds  # of earlier attempts
@@ -251,13 +242,7 @@ def _open_no_link(path: str, flags: int) -> int:
 
 
 def command(folder: SequenceFolder, run: RunState, slot: int = 0) -> list[str]:
-    """Return the command line of a run: its beginning, or the resume of its last checkpoint.
-
-    Args:
-      folder: the sequence.
-      run: the run.
-      slot: its number among the runs at once.
-    """
+    """Return the command line of a run: its beginning, or the resume of its last checkpoint."""
     path = folder.path / run.name
     # What was typed comes first: of a flag that is given twice, the last one counts.
     line = [*main_program(), *folder.arguments]

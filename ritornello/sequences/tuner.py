@@ -196,14 +196,7 @@ class Tuner:
         interrupts: Interrupts,
         show: Callable[[str], None],
     ) -> None:
-        """Open the study, or begin it.
-
-        Args:
-          folder: of the search, claimed.
-          search: what is varied.
-          interrupts: what the user asks for.
-          show: is called with each line for the user.
-        """
+        """Open the study, or begin it. `show` is called with each line for the user."""
         self._folder, self._search, self._interrupts, self._show = folder, search, interrupts, show
         self._optuna = optuna = _import_optuna()
         self._looked_at = 0.0
