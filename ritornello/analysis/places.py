@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,7 +26,7 @@ from ritornello.core.run_layout import (
     RECORDS,
     SESSIONS,
 )
-from ritornello.metrics.run_files import csv_cells, csv_rows
+from ritornello.metrics.run_files import csv_cells, csv_rows, tail
 
 MAX_DEPTH = 4  # results/<collection>/<sequence>/<run of it>/<run folder>
 MAX_FOLDERS = 20_000  # that are looked into; a results folder of years has fewer
@@ -149,7 +148,7 @@ class ResultsFolder:
     def tail(self, run: str, name: str, limit: int) -> list[str]:
         """Return the whole lines in the last `limit` bytes of a file; none without it."""
         with contextlib.suppress(NotThereError, OSError), self.open(run, name) as file:
-            return [line.decode("utf-8", "replace") for line in lines(file, limit)]
+            return [line.decode("utf-8", "replace") for line in tail(file, limit)]
         return []
 
     def _path(self, *names: str) -> Path:
@@ -164,14 +163,6 @@ class ResultsFolder:
         except (OSError, RuntimeError, ValueError):
             pass  # a circle of links, or a name that is too long
         raise NotThereError(f"{shown_text('/'.join(names))} leads out of the results folder")
-
-
-def lines(file: BinaryIO, limit: int) -> Iterator[bytes]:
-    """Yield the whole lines in the last `limit` bytes of a file, without their ends."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - limit))
-    parts = file.read(limit).split(b"\n")
-    yield from parts[1 if size > limit else 0 : -1]
 
 
 def _is_run(names: set[str]) -> bool:

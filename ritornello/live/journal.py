@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ritornello.analysis.places import NotThereError, ResultsFolder
 from ritornello.core.run_layout import RECORDS
 from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import record_in
 
 COUNTERS = ("agent_steps", "updates", "episodes")
 MAX_NAMES = 500  # metrics of a run; a damaged or hostile file may name any number
@@ -30,14 +31,6 @@ MAX_JOURNALS = 24  # that are kept in memory, the latest used
 NEWEST_ROWS = 50  # in which the newest value of a metric is looked for
 
 Floats = NDArray[np.float64]
-
-
-def record_in(line: bytes) -> Record | None:
-    """Return the record in a line; None if it holds none."""
-    try:
-        return Record.from_json(line.decode("utf-8"))
-    except ValueError:
-        return None
 
 
 class Journal:

@@ -10,21 +10,19 @@ import math
 import os
 import socket
 import threading
-from collections.abc import Iterable
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ritornello.analysis.places import NotThereError, ResultsFolder, lines
+from ritornello.analysis.places import NotThereError, ResultsFolder
 from ritornello.core.errors import ConfigError
 from ritornello.core.file_lock import try_lock
 from ritornello.core.run_layout import FLAGS, LOCK, RECORDS, STATUS, SUMMARY
 from ritornello.core.spec import game_name
-from ritornello.live.journal import record_in
 from ritornello.metrics.curve import RETURN, SCORE
 from ritornello.metrics.record import Record
-from ritornello.metrics.run_files import TAIL_BYTES
+from ritornello.metrics.run_files import newest_record, record_in, tail
 
 SPARK_POINTS = 32
 SILENT_S = 60.0  # a run that gave no sign for so long is shown as silent, by the page itself
@@ -168,16 +166,12 @@ def sampled(file: BinaryIO, points: int) -> list[Record]:
     size = file.seek(0, os.SEEK_END)
     found: list[Record] = []
     if size <= 2 * SAMPLE_BYTES:
-        found = [record for line in lines(file, size) if (record := record_in(line))]
+        found = [*filter(None, map(record_in, tail(file, size)))]
         stride = -(-len(found) // points) or 1
         return found[:-1][::stride] + found[-1:]
     for place in range(points):
         begin = place * (size - SAMPLE_BYTES) // points
         around = os.pread(file.fileno(), SAMPLE_BYTES, begin).split(b"\n")
-        found += _first(map(record_in, around[1 if begin else 0 : -1]))
-    return found + _first(map(record_in, reversed([*lines(file, TAIL_BYTES)])))
-
-
-def _first(records: Iterable[Record | None]) -> list[Record]:
-    """Return the first record there is, and read no further."""
-    return [*islice(filter(None, records), 1)]
+        found += islice(filter(None, map(record_in, around[1 if begin else 0 : -1])), 1)
+    newest = newest_record(file)
+    return found if newest is None else [*found, newest]

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,16 +55,32 @@ def read_records(folder: Path) -> list[Record]:
 
 def last_record(folder: Path) -> Record | None:
     """Return the newest whole record of metrics.jsonl without reading all of it; None without."""
-    path, lines = folder / RECORDS, []
+    path = folder / RECORDS
     with contextlib.suppress(OSError):
         if path.is_file():  # opening a pipe would wait for somebody to write
             with path.open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-                lines = file.read().split(b"\n")
-    for line in reversed(lines[:-1]):  # after the last newline: nothing, or half a record
-        with contextlib.suppress(ValueError):
-            return Record.from_json(line.decode("utf-8", "replace"))
+                return newest_record(file)
     return None
+
+
+def newest_record(file: BinaryIO) -> Record | None:
+    """Return the newest whole record in the last TAIL_BYTES of a file; None without."""
+    return next(filter(None, map(record_in, reversed(tail(file, TAIL_BYTES)))), None)
+
+
+def record_in(line: bytes) -> Record | None:
+    """Return the record in a line; None if it holds none."""
+    try:
+        return Record.from_json(line.decode("utf-8"))
+    except ValueError:
+        return None
+
+
+def tail(file: BinaryIO, limit: int) -> list[bytes]:
+    """Return the whole lines in the last `limit` bytes of a file, without their ends."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - limit))
+    return file.read(limit).split(b"\n")[1 if size > limit else 0 : -1]
 
 
 def read_games(folder: Path) -> Games:
