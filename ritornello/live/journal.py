@@ -13,7 +13,6 @@ import os
 import threading
 from array import array
 from collections.abc import Sequence
-from functools import lru_cache, partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -27,7 +26,6 @@ from ritornello.metrics.run_files import record_in
 COUNTERS = ("agent_steps", "updates", "episodes")
 MAX_NAMES = 500  # metrics of a run; a damaged or hostile file may name any number
 MAX_POINTS = 1000  # rows that a chart is given
-MAX_JOURNALS = 24  # that are kept in memory, the latest used
 NEWEST_ROWS = 50  # in which the newest value of a metric is looked for
 
 Floats = NDArray[np.float64]
@@ -128,20 +126,6 @@ class Journal:
         for name, counter in self._counters.items():
             counter.append(getattr(record, name))
         self._minutes.append(record.wall_s / 60)
-
-
-class Journals:
-    """The journals of a results folder: those that were used last stay in memory."""
-
-    def __init__(self, results: ResultsFolder) -> None:
-        """Hold none yet."""
-        self._kept = lru_cache(MAX_JOURNALS)(partial(Journal, results))
-
-    def of(self, run: str) -> Journal:
-        """Return the journal of a run, with all that is in its file by now."""
-        journal = self._kept(run)
-        journal.read()
-        return journal
 
 
 def thinned(

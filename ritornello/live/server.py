@@ -9,6 +9,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from ritornello.core.run_layout import FLAGS, STATUS, SUMMARY
 from ritornello.core.version import VERSION
 from ritornello.live.comparison import Comparisons, Question
 from ritornello.live.guard import Guard, Keys
-from ritornello.live.journal import Journals
+from ritornello.live.journal import Journal
 from ritornello.live.json_text import json_text
 from ritornello.live.overview import RUNNING, SILENT_S, Overview
 from ritornello.metrics.charts import COLOURS, OVERVIEW, Chart
@@ -61,6 +62,7 @@ KINDS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif", ".png"
 OF_SESSION = ("started", "command_line", "version", "source", "machine", "control")
 MAX_BODY_BYTES = 10_000  # of a command
 MAX_NAMES = 100  # metrics at once
+MAX_JOURNALS = 24  # that are kept in memory, the latest used
 MIN_GZIP_BYTES = 2000
 GZIP_LEVEL = 4  # it runs beside a training
 
@@ -72,7 +74,7 @@ class Page:
         """Serve the runs below a folder."""
         self.results = results
         self.keys = keys
-        self.journals = Journals(results)
+        self._journal = lru_cache(MAX_JOURNALS)(partial(Journal, results))
         self.overview = Overview(results)
         self.comparisons = Comparisons(results)
         self.files = {
@@ -124,7 +126,8 @@ class Page:
     def run(self, request: Request) -> Response:
         """Return what is known of one run beside its curves, unless the browser has it."""
         run, results = self._run(request), self.results
-        summary, journal = results.json(run, SUMMARY), self.journals.of(run)
+        summary, journal = results.json(run, SUMMARY), self._journal(run)
+        journal.read()
         every = sessions(results, run)
         newest = every[-1] if every else {}
         commands = [name for name, _ in results.listing(run, CONTROL) if NAME.fullmatch(name)]
@@ -157,7 +160,9 @@ class Page:
     def rows(self, request: Request) -> Response:
         """Return the rows of some metrics, thinned."""
         names = [name for name in request.query_params.get("names", "").split(",") if name]
-        return _json(self.journals.of(self._run(request)).rows(names[:MAX_NAMES]))
+        journal = self._journal(self._run(request))
+        journal.read()
+        return _json(journal.rows(names[:MAX_NAMES]))
 
     def compare(self, request: Request) -> Response:
         """Return the comparison of some runs."""
