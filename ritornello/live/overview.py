@@ -153,12 +153,7 @@ def _count(status: dict[str, Any], newest: Record | None, name: str) -> float | 
 
 def number(value: Any) -> float | None:
     """Return a finite number that a file holds, None for anything else."""
-    if type(value) not in (int, float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
+    return float(value) if type(value) in (int, float) and math.isfinite(value) else None
 
 
 def sampled(file: BinaryIO, points: int) -> list[Record]:
