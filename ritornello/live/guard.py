@@ -45,9 +45,7 @@ class Keys:
 
     token: str = field(default_factory=secrets.token_urlsafe)  # of the printed address
     cookie: str = field(default_factory=secrets.token_urlsafe)
-    post: str = field(
-        default_factory=secrets.token_urlsafe
-    )  # in a header of what changes something
+    post: str = field(default_factory=secrets.token_urlsafe)  # in a header of each command
     # Cookies are shared by all ports of this machine, so each page has its own.
     cookie_name: str = field(default_factory=lambda: f"live_{secrets.token_hex(4)}")
 
@@ -58,13 +56,9 @@ class Guard:
     def __init__(
         self, app: ASGIApp, *, keys: Keys, hosts: tuple[str, ...], any_address: bool
     ) -> None:
-        """Guard an application.
+        """Guard an application on a machine that may be called by the names `hosts`.
 
-        Args:
-          app: what is guarded.
-          keys: its secrets.
-          hosts: names by which this machine may be called.
-          any_address: also by any number (IP address), which no foreign name can stand behind.
+        With `any_address` also by any number (IP address), which no foreign name can stand behind.
         """
         self._app = app
         self._keys = keys

@@ -68,11 +68,7 @@ class Journal:
             return {**found, "minutes": self._minutes[-1]}
 
     def rows(self, names: Sequence[str], points: int = MAX_POINTS) -> dict[str, Any]:
-        """Return columns as plain types, thinned to at most `points` rows.
-
-        Args:
-          names: metrics; those that the run has not are left out.
-          points: rows at most.
+        """Return the metrics `names` that there are as plain types, in at most `points` rows.
 
         Returns:
           steps, minutes, and columns by name, with None where there was no value.

@@ -124,16 +124,9 @@ def score_of(record: Record) -> float | None:
 
 
 def state_of(status: dict[str, Any], is_alive: bool, *, has_summary: bool) -> str:
-    """Return in which state a run is.
+    """Return what status.json says of a run (RUNNING, ENDED), as long as that can be true.
 
-    Args:
-      status: of status.json; empty without.
-      is_alive: whether the process that writes into its folder is there.
-      has_summary: whether the run says that it came to its end.
-
-    Returns:
-      What status.json says, as long as it can be true: "starting", "filling", "training",
-      "paused", "saving", "ended" or "failed". "stopped" if the process is gone without a word.
+    Else "ended" of a run that has a summary, and "stopped" if its process is gone without a word.
     """
     said = status.get("state")
     if said in ENDED:

@@ -211,13 +211,7 @@ class Page:
 
 
 def application(page: Page, hosts: tuple[str, ...], *, any_address: bool = False) -> ASGIApp:
-    """Return the whole application, guarded.
-
-    Args:
-      page: the routes.
-      hosts: names by which a browser may call this machine.
-      any_address: whether it may also be called by a number.
-    """
+    """Return the whole application, guarded; `hosts` and `any_address` are those of `Guard`."""
     routes = [
         *(Route(path, page.index) for path in PAGES),
         Route("/static/{name}", page.static),
