@@ -20,7 +20,7 @@ import numpy as np
 from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
 from ritornello.analysis.figure import learning_curves
 from ritornello.analysis.runs import Run, last_games, thinned
-from ritornello.analysis.statistics import FEW, Estimate, difference, estimate
+from ritornello.analysis.statistics import FEW, Estimate, Strata, difference, estimate
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
@@ -156,7 +156,7 @@ def by_label(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 def over_games(
     scores: Mapping[str, Mapping[str, Sequence[float]]],
-    statistic: Callable[[Sequence[Sequence[float]]], Estimate] = estimate,
+    statistic: Callable[[Strata], Estimate] = estimate,
 ) -> dict[str, Estimate]:
     """Return label -> human-normalised estimate over all games that have anchors, best first.
 

@@ -22,6 +22,7 @@ from ritornello.analysis.figure import LOOKS, legend
 from ritornello.analysis.statistics import (
     FEW,
     Estimate,
+    Strata,
     estimate,
     mean_estimate,
     probability_of_improvement,
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 LEVELS = 200  # of a profile
 MAX_PAIRED = 12  # configurations that are compared two by two: 66 pairs
-
-Strata = Sequence[Sequence[float]]  # of one configuration: the scores of its runs, game by game
 
 
 class Scored(NamedTuple):
@@ -91,8 +90,7 @@ def scored_of(games: Sequence[GameComparison]) -> Scored:
 def improvement_table(raw: Mapping[str, Strata]) -> tuple[list[str], list[list[str]]]:
     """Return a table of how often the runs of a row score higher than those of a column.
 
-    Args:
-      raw: label -> scores of each game. Beyond `MAX_PAIRED` labels the table ends.
+    Beyond `MAX_PAIRED` labels the table ends.
     """
     labels = list(raw)[:MAX_PAIRED]
     pairs: dict[tuple[str, str], Estimate] = {}
@@ -111,10 +109,7 @@ def improvement_table(raw: Mapping[str, Strata]) -> tuple[list[str], list[list[s
 def profiles_page(scored: Scored, what: str, notes: Sequence[str] = ()) -> str:
     """Return what is known over all runs and games as a Markdown page.
 
-    Args:
-      scored: the scores.
-      what: a score is, in words.
-      notes: sentences about runs that were left out before.
+    `what` says what a score is; `notes` are sentences about runs that were left out before.
     """
     is_human = scored.unit != "raw return"
     rows = []

@@ -25,6 +25,8 @@ AT_ONCE = 20_000_000  # numbers that are drawn again at once at most: 160 MB
 
 # (*strata, axis=...) -> numbers: each stratum is an array with what is drawn again along `axis`.
 Statistic = Callable[..., Any]
+# Of one configuration: for each game the scores of its runs; only `estimate` takes an empty one.
+Strata = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -93,23 +95,16 @@ def interval(strata: Sequence[np.ndarray], statistic: Statistic) -> tuple[Any, A
     return bounds.low, bounds.high
 
 
-def estimate(strata: Sequence[Sequence[float]]) -> Estimate:
+def estimate(strata: Strata) -> Estimate:
     """Return the interquartile mean over all runs of all games, with its interval.
 
     Of fewer than 4 values the interquartile mean leaves out none: it is the mean.
-
-    Args:
-      strata: one list of scores per game, one score per run; at least one score in all.
     """
     return _estimate(strata, _pooled_interquartile_mean)
 
 
-def mean_estimate(strata: Sequence[Sequence[float]]) -> Estimate:
-    """Return the mean of the strata's means, with its interval.
-
-    Args:
-      strata: one list of numbers per game; at least one number in each.
-    """
+def mean_estimate(strata: Strata) -> Estimate:
+    """Return the mean of the strata's means, with its interval."""
     return _estimate(strata, _mean_of_means)
 
 
@@ -135,19 +130,14 @@ def over_seeds(
     return grid, interquartile_mean(every), interval([every], interquartile_mean)
 
 
-def probability_of_improvement(
-    first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]
-) -> Estimate:
+def probability_of_improvement(first: Strata, second: Strata) -> Estimate:
     """Return how likely a run of `first` scores higher than one of `second`, with its interval.
 
     The mean over games of the share of pairs (x, y) of runs with x > y, where a tie counts half
     (Mann and Whitney's U over its largest value; Agarwal et al. 2021, section 4.3). It says how
-    often, not by how much. Runs of both sides are drawn again, game by game; where a side has fewer
-    than FEW, there is no interval.
-
-    Args:
-      first: one list of scores per game, one score per run; raw scores serve as well as normalised.
-      second: the same of the other configuration, in the same order of games.
+    often, not by how much, so raw scores serve as well as normalised. Both sides have the same
+    games in the same order. Their runs are drawn again, game by game; where a side has fewer than
+    FEW, there is no interval.
     """
     found = _estimate([*first, *second], _share_of_pairs)
     fewest = min(sum(map(len, side)) for side in (first, second))
@@ -167,16 +157,12 @@ def difference(scores: Sequence[float], control: Sequence[float]) -> Estimate:
 
 
 def profile(
-    strata: Sequence[Sequence[float]], levels: np.ndarray
+    strata: Strata, levels: np.ndarray
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
-    """Return the performance profile: the share of runs that score higher than each level.
+    """Return the performance profile: the share of runs that score higher than each level, `[L]`.
 
     The mean over games of the share of a game's runs (Agarwal et al. 2021, equation 1), so that
-    each game counts the same however many runs it has.
-
-    Args:
-      strata: one list of scores per game, on one scale; at least one score in each.
-      levels: `[L]` float64, scores.
+    each game counts the same however many runs it has. All scores are on one scale.
 
     Returns:
       share `[L]`, falling from 1 to 0, and its 95 % interval, of each level by itself (see
@@ -186,7 +172,7 @@ def profile(
     return _mean_of_means(*rows, axis=0), interval(rows, _mean_of_means)
 
 
-def _estimate(strata: Sequence[Sequence[float]], statistic: Statistic) -> Estimate:
+def _estimate(strata: Strata, statistic: Statistic) -> Estimate:
     arrays = [np.asarray(numbers, np.float64) for numbers in strata]
     bounds = interval(arrays, statistic)
     value = float(statistic(*arrays, axis=0))
