@@ -22,6 +22,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from ritornello.agent.stored.run_folder import RunFolder, safe_name
+from ritornello.analysis.figure import evenly
 from ritornello.analysis.options import matching, split_label
 from ritornello.analysis.run_facts import (
     RunFlags,
@@ -159,9 +160,7 @@ def thinned(run: Run, at_steps: float, at_seconds: float) -> Run:
     extra = _rounded(np.column_stack([marks, values])[np.isfinite(values)])
     near = np.isin(points[:, 0], extra[:, 0]) | np.isin(points[:, 1], extra[:, 1])
     rest = points[~near]
-    room = MAX_ROWS - len(extra)
-    if len(rest) > room:
-        rest = rest[np.linspace(0, len(rest) - 1, room).round().astype(int)]
+    rest = rest[evenly(len(rest), MAX_ROWS - len(extra))]
     merged = np.unique(np.concatenate([rest, extra]), axis=0)  # sorted by agent steps
     return replace(run, curve=_curve(merged, curve.best))
 

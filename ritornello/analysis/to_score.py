@@ -54,11 +54,10 @@ def arrival(curve: Curve, score: float) -> Arrival:
     there = np.flatnonzero(curve.mean_return >= score)
     if not len(there):
         return Arrival(False, float(curve.agent_steps[-1]), float(curve.wall_s[-1]))
-    before, after = max(0, int(there[0]) - 1), int(there[0])
-    low, high = curve.mean_return[[before, after]]
-    share = (score - low) / (high - low) if high > low else 0.0
+    rise = slice(max(0, there[0] - 1), there[0] + 1)
     steps, seconds = (
-        float(x[before] + share * (x[after] - x[before])) for x in (curve.agent_steps, curve.wall_s)
+        float(np.interp(score, curve.mean_return[rise], x[rise]))
+        for x in (curve.agent_steps, curve.wall_s)
     )
     return Arrival(True, steps, seconds)
 
@@ -86,11 +85,7 @@ def half_time(times: np.ndarray, reached: np.ndarray) -> np.ndarray:
 def half_time_estimate(times: Sequence[float], reached: Sequence[bool]) -> Estimate:
     """Return when half of the runs have reached the score, with a 95 % percentile interval.
 
-    Infinite where they have not. Of fewer than FEW runs there is no interval.
-
-    Args:
-      times: finite time of each run; one run at least.
-      reached: whether the run had reached the score then.
+    Infinite where they have not; see `half_time`. Of fewer than FEW runs there is no interval.
     """
     at, is_there = np.array(times, np.float64), np.array(reached, np.bool_)
     value = float(half_time(at, is_there))
@@ -119,11 +114,8 @@ def to_score_page(
 ) -> str:
     """Return when each configuration reached the score, the earliest first, as a Markdown page.
 
-    Args:
-      runs: of any length, finished or not, result of `find_runs`.
-      score: raw, or with `human` as a share of human play above random play: 0.5 is half way.
-      human: whether it is such a share; a game for which human play is not known is left out.
-      notes: sentences about runs that were left out before.
+    The score is raw, or with `human` a share of human play above random play: 0.5 is half way. A
+    game for which human play is not known is left out then, with one more of the `notes`.
 
     Raises:
       ConfigError: if no game has a score of human play.
