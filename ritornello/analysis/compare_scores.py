@@ -67,9 +67,8 @@ class Table:
 def read_tables(places: Sequence[str]) -> list[Table]:
     """Read tables of tested agents.
 
-    Args:
-      places: each a CSV file, a folder that holds scores.csv (a run), or a pattern of such;
-        `label=place` gives a label, else it is the name of the folder.
+    A place is a CSV file, a folder that holds scores.csv (a run), or a pattern of such;
+    `label=place` gives a label, else it is the name of the folder.
 
     Raises:
       ConfigError: if there is no table, one is damaged or given twice, or games and lives are
@@ -102,9 +101,7 @@ def read_tables(places: Sequence[str]) -> list[Table]:
 def scores_page(tables: Sequence[Table], at_steps: float | None = None) -> str:
     """Return the comparison as a Markdown page: a table per game, and one over games.
 
-    Args:
-      tables: the tables to compare, result of `read_tables`.
-      at_steps: take the newest checkpoint of up to so many agent steps; None: the newest.
+    The newest checkpoints are compared, or the newest of up to `at_steps` agent steps.
 
     Raises:
       ConfigError: if no table has a checkpoint of so few steps.

@@ -63,12 +63,9 @@ def compare(
 ) -> list[GameComparison]:
     """Score the runs, game by game in the order of their names.
 
-    Finished runs are compared; in a game that has none, those that are under way.
-
-    Args:
-      runs: the runs with their labels, result of `find_runs`.
-      at_steps: agent steps at which scores are taken; None: where the shortest compared run ended.
-      by_area: score the runs by their mean return over 0 to `at_steps`.
+    Finished runs are compared; in a game that has none, those that are under way. Scores are taken
+    at `at_steps` agent steps, None: where the shortest compared run ended; with `by_area` they are
+    the mean returns over 0 to there.
 
     Raises:
       ConfigError: if no run of a game reached `at_steps`.
@@ -161,10 +158,7 @@ def over_games(
     """Return label -> human-normalised estimate over all games that have anchors, best first.
 
     Only configurations that have scores in each of these games; empty for fewer than two games.
-
-    Args:
-      scores: env -> label -> raw scores.
-      statistic: of the normalised scores, one list per game.
+    `scores` has env -> label -> raw scores.
     """
     known = [env for env in scores if all_human_normalised(env, [0.0])]
     if len(known) < 2:
@@ -180,10 +174,8 @@ def over_games(
 def page(games: Sequence[GameComparison], notes: Sequence[str] = (), against: str = "") -> str:
     """Return the comparison as a Markdown page: scores, runs, commands, and what was left out.
 
-    Args:
-      games: result of `compare`.
-      notes: sentences about runs that were left out before.
-      against: label of the configuration that the others are compared with; "": none.
+    `notes` are sentences about runs that were left out before; `against` is the label of the
+    configuration that the others are compared with, "" for none.
 
     Raises:
       ConfigError: if a game has no configuration `against`.

@@ -68,14 +68,10 @@ def heat_map(
     rows: Sequence[str],
     limits: tuple[float, float] | None = None,
 ) -> None:
-    """Draw a table [rows, columns] as colours, with a bar that explains them.
+    """Draw a table [rows, columns] as colours, NaN as none, with a bar that explains them.
 
-    Args:
-      axes: the panel to draw into; the ticks of its columns are the caller's.
-      table: numbers, NaN where there is none.
-      title: of the panel.
-      rows: names of the rows.
-      limits: what the ends of the colours mean; None: the least and the largest number.
+    The ends of the colours mean `limits`, or the least and the largest number. The ticks of the
+    columns are the caller's.
     """
     low, high = limits or (None, None)
     image = axes.imshow(
@@ -100,10 +96,7 @@ def learning_curves(
     mean, and thin lines only where others have ended. More configurations than colours are
     drawn without either, which would hide the means.
 
-    Args:
-      games: environment -> label -> one curve per seed.
-      y_label: what the curves are of.
-      by_time: draw them against time, too.
+    `games` has environment -> label -> one curve per seed; `by_time` draws them against time, too.
     """
     labels = list(dict.fromkeys(label for groups in games.values() for label in groups))
     looks = {label: LOOKS[n % len(LOOKS)] for n, label in enumerate(labels)}
@@ -147,12 +140,8 @@ def plot_seeds(
 ) -> None:
     """Plot one configuration: its interquartile mean where all seeds are, and each to its end.
 
-    Args:
-      axes: the panel to draw into.
-      seeds: the curve (x, y) of each seed; x increases.
-      colour: colour of the mean and of the seeds.
-      dash: line style of matplotlib, such as "--".
-      with_seeds: also show what the mean is made of; what comes after its end is shown always.
+    `seeds` are the curves (x, y), of which x increases. `with_seeds` also shows what the mean is
+    made of; what comes after its end is shown always.
     """
     if len(seeds) <= 1:
         for x, y in seeds:

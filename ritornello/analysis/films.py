@@ -94,11 +94,7 @@ class Filming:
     """
 
     def __init__(self, command: str, options: argparse.Namespace) -> None:
-        """Load the agent.
-
-        Args:
-          command: name of the command.
-          options: of `film_parser`.
+        """Load the agent; `options` are of `film_parser`.
 
         Raises:
           ConfigError: if something does not fit together.
@@ -130,8 +126,7 @@ class Filming:
     def play(self, look: Callable[[Step], Arrays]) -> Arrays:
         """Play, and write actions.json and maps.npz. Ctrl-C ends the game and keeps what there is.
 
-        Args:
-          look: step -> the maps of it, by name.
+        `look` returns the maps of a step, by name.
 
         Returns:
           The arrays of all moments that are shown, by name: the maps, and what the agent did.
@@ -179,10 +174,8 @@ class Filming:
     ) -> int:
         """Write film.mp4, still.png and settings.json; return the exit status of the command.
 
-        Args:
-          draw: frame and number of a moment -> its picture.
-          still: number of the moment that is also drawn by itself.
-          settings: for settings.json, beside the facts of the game.
+        `draw` makes the picture of a frame and the number of its moment; the one of the number
+        `still` is also drawn by itself. `settings` stand beside the facts of the game.
         """
         import imageio.v3 as iio  # lazily: only pictures need it
 

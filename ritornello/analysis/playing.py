@@ -162,15 +162,10 @@ def play_many(
     greedy: bool = False,
     steps: int | None = None,
 ) -> Iterator[Step]:
-    """Play E environments at once on the fastest backend, without pictures.
+    """Play environments at once on the fastest backend, without pictures; else as `play` does.
 
-    Args:
-      agent: the agent that plays.
-      num_envs: E.
-      tasks: the number of the game of each environment; None: the agent's games in turn.
-      seed: equal seeds give equal games.
-      greedy: take the most probable action instead of a draw.
-      steps: stop after so many steps of all environments; None: go on for ever.
+    `tasks` has the number of the game of each environment; None: the agent's games in turn. Without
+    `steps` it goes on for ever.
     """
     if tasks is None:
         tasks = sorted(index % len(agent.games) for index in range(num_envs))
