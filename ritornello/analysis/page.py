@@ -91,12 +91,8 @@ def table(
     return "\n".join(markdown.table(headings, cells[:MAX_ROWS])) if cells else empty
 
 
-def objects(
-    found: Sequence[Mapping[str, object]],
-    names: Sequence[str] = (),
-    empty: str = "There is nothing.",
-) -> str:
-    """Return a table of objects of JSON, a column for each name; of the first one by default."""
+def objects(found: Sequence[Mapping[str, object]], names: Sequence[str], empty: str) -> str:
+    """Return a table of objects of JSON, a column for each name; without names as the first has."""
     names = names or list(found[0] if found else ())
     return table(names, [[each.get(name) for name in names] for each in found], empty)
 

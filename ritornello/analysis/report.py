@@ -210,7 +210,7 @@ def _what(started: Sequence[dict[str, Any]]) -> Iterator[str]:
         )
         if session.get("control"):
             yield "What a person changed while it ran:"
-            yield objects(session["control"], ("updates", "command", "values", "result"))
+            yield objects(session["control"], ("updates", "command", "values", "result"), "")
     if not started:
         yield "run.json is missing."
 
