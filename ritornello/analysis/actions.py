@@ -62,13 +62,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def watch(agent: LoadedAgent, task: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Let an agent play one game per seed, side by side, and return what it did as JSON types.
-
-    Args:
-      agent: the agent that plays.
-      task: number of the game among those that the agent plays.
-      options: the command line; `games`, `seed` and `greedy` are read.
-    """
+    """Let an agent play one game per seed, side by side, and return what it did as JSON types."""
     games, env, names = options.games, agent.games[task], agent.env_spec.action_meanings
     is_playing = np.ones(games, np.bool_)
     steps = np.zeros(games, np.int64)

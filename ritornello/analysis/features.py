@@ -121,10 +121,8 @@ def game_points(agent: LoadedAgent, count: int, seed: int = 0) -> Points:
 def replay_points(agent: LoadedAgent, count: int, buffer: str = "") -> Points:
     """Look at what lies in a saved replay, with the eyes of the agent as it is in the checkpoint.
 
-    Args:
-      agent: an agent whose checkpoint has the contents of its buffers.
-      count: N, number of points; there are fewer if there are not so many rows.
-      buffer: name of the buffer; "" for the one that holds most.
+    There are fewer points than `count` if there are not so many rows. `buffer` is the name of the
+    buffer, "" for the one that holds most.
 
     Raises:
       ConfigError: if there is no such buffer, or it is empty.

@@ -186,15 +186,10 @@ def convolutions(model: ActorCritic) -> dict[str, nn.Conv2d]:
 def preferred_images(
     model: ActorCritic, conv: nn.Conv2d, steps: int, count: int = MAX_FILTERS
 ) -> Tensor:
-    """Climb from noise to images that excite the filters of a layer most.
+    """Climb from noise to images that excite the first `count` filters of a layer most.
 
-    What is climbed is a filter's mean activation over the image, before the nonlinearity.
-
-    Args:
-      model: the model; its weights must not ask for gradients.
-      conv: one of its convolutions, of which the first `count` filters are taken.
-      steps: number of steps of ascent, all of the same size whatever the gradient is.
-      count: see `conv`.
+    What is climbed is a filter's mean activation over the image, before the nonlinearity, in steps
+    of the same size whatever the gradient is. The weights of the model must not ask for gradients.
 
     Returns:
       [filters, *obs_shape] float32, in units of pixels, 0 to 255.

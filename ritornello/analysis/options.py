@@ -111,15 +111,9 @@ def matching(pattern: str) -> list[Path]:
 def split_label(place: str, is_there: Callable[[str], object] = matching) -> tuple[str | None, str]:
     """Split `label=place` behind the shortest label after which something is there.
 
-    A path may hold "=" too, so a place that is there as it was given has no label.
-
-    Args:
-      place: what was given.
-      is_there: whether a text names something; by default as a pattern for `glob`.
-
-    Returns:
-      The label, None without one, and the place. Where nothing is there, the place is all that was
-      given.
+    A path may hold "=" too, so a place that is there as it was given has no label, and where
+    nothing is there, the place is all that was given. `is_there` says whether a text names
+    something.
     """
     parts = place.split("=")
     for count in range(len(parts)):

@@ -82,12 +82,9 @@ def label_by(names: Sequence[str], flags: Mapping[str, Any]) -> str:
 
 
 def distinguishing_labels(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """Label each run by its replay, and by the flags that tell it from others.
+    """Label each run, an environment and all flags, by its replay and what tells it from others.
 
     Flags are compared within an environment: each kind of environment has presets of its own.
-
-    Args:
-      runs: the environment of each run, and its flags, those with the defaults included.
     """
     varying = set()
     first: dict[tuple[str, str], str] = {}

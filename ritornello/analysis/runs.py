@@ -168,12 +168,8 @@ def thinned(run: Run, at_steps: float, at_seconds: float) -> Run:
 def read_runs(path: Path, leave_out: Callable[[str], object] | None = None) -> Iterator[Run]:
     """Yield every run in or below `path`, also one that has not finished a game.
 
-    What is no run is passed over, and so are links to folders below `path`.
-
-    Args:
-      path: a run folder, the folder of a sequence, a CSV, or a folder with any of these below it.
-      leave_out: called with the reason for each run that is damaged, which is passed over; None:
-        the first one raises.
+    What is no run is passed over, and so are links to folders below `path`. `leave_out` is called
+    with the reason for each run that is damaged, which is passed over; None: the first one raises.
 
     Raises:
       ConfigError: if the files of one cannot be read.

@@ -131,13 +131,10 @@ def _grid(
     plot: Callable[[Axes, int], None],
     columns: int | None = None,
 ) -> Figure:
-    """Return a figure of several panels.
+    """Return a figure under the title `about`, with a panel for each title and unit.
 
-    Args:
-      about: the title of the whole figure.
-      panels: title and unit of each.
-      plot: called with each panel and its number.
-      columns: panels side by side; None: up to three, and the unit at the left one alone.
+    `plot` is called with each panel and its number. So many `columns` of panels stand side by side;
+    None: up to three, and the unit at the left one alone.
     """
     across = columns or min(3, len(panels))
     down = max(1, -(-len(panels) // across))

@@ -21,7 +21,7 @@ from ritornello.core.durations import duration
 from ritornello.metrics.meters import Speed
 from ritornello.metrics.record import Record
 from ritornello.metrics.sinks import Sink
-from ritornello.metrics.text import MISSING, History, kilojoules, megabytes, percent, short, watts
+from ritornello.metrics.text import MISSING, History, kilojoules, megabytes, percent, short
 
 PANEL_INTERVAL_S = 0.5
 LINE_INTERVAL_S = 5.0
@@ -63,7 +63,7 @@ FIGURES: dict[str, list[tuple[str, str, Callable[[float], str]]]] = {
         ("workers", "workers/alive", short),
         ("memory", "system/memory_mb", megabytes),
         ("restarts", "workers/restarts", short),
-        ("processor", "system/cpu_power_w", watts),
+        ("processor", "system/cpu_power_w", "{:.0f} W".format),
         ("per M steps", "system/joules_per_million_steps", kilojoules),
     ],
 }
@@ -93,13 +93,7 @@ class ConsoleSink(Sink):
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Show nothing before the first record.
-
-        Args:
-          goal: what the run works towards.
-          console: where to; stdout by default.
-          clock: seconds, for pacing.
-        """
+        """Show nothing before the first record; on stdout unless there is another `console`."""
         self.console = console or Console(highlight=False)
         self._view = View(goal)
         self._clock = clock
@@ -231,11 +225,10 @@ class View:
         return f"score {get('episode/score_mean')}: {', '.join(means)}"
 
     def panel(self, width: int = PANEL_WIDTH) -> RenderableType:
-        """Return the live panel.
+        """Return the live panel for a terminal of so many columns.
 
-        Args:
-          width: columns of the terminal. With less than 100 of them the figures stand in fewer
-            columns and the frame is tighter, so that it fits a terminal of 80 by 24.
+        With less than 100 of them the figures stand in fewer columns and the frame is tighter, so
+        that it fits a terminal of 80 by 24.
         """
         padding = (1, 2) if width >= PANEL_WIDTH else (0, 1)
         outside = min(width - ECHO_WIDTH, PANEL_WIDTH)

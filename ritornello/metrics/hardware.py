@@ -48,11 +48,8 @@ class Hardware:
     ) -> None:
         """Begin a first interval.
 
-        Args:
-          earlier: records of the run's earlier sessions, for the energy per step.
-          root: root of the file system with the energy counters.
-          gpu: the GPU; None: the one that torch will use in this process, if any.
-          clock: seconds.
+        `earlier` are the records of the run's earlier sessions, for the energy per step; below
+        `root` are the energy counters; the GPU is by default the one that torch will use here.
         """
         self.energy = EnergyBook(earlier)
         self._processor = ProcessorEnergy(root, clock)
@@ -68,9 +65,7 @@ class Hardware:
     def read(self, agent_steps: int, parts: Mapping[int, str] | None = None) -> dict[str, float]:
         """Return the values for a Record and start a new interval.
 
-        Args:
-          agent_steps: of the run so far.
-          parts: process id -> the part of the run that the process is ("learner", "workers").
+        `parts` has process id -> the part of the run that the process is ("learner", "workers").
         """
         now_s = self._clock()
         passed_s, self._since_s = now_s - self._since_s, now_s

@@ -28,11 +28,9 @@ class OutputThread:
     """Does what it is given, one after the other. Anybody may submit; it never raises to them."""
 
     def __init__(self, name: str, capacity: int = 10_000) -> None:
-        """Start the thread.
+        """Start the thread; more actions than `capacity` that wait are dropped.
 
-        Args:
-          name: name of what is written to, for messages.
-          capacity: number of actions that may wait; more are dropped.
+        Messages name what is written to by `name`.
         """
         self.name = name
         self.dropped = 0  # actions that found no room
@@ -46,11 +44,9 @@ class OutputThread:
         self._thread.start()
 
     def submit(self, action: Action, patience_s: float = 0.0) -> bool:
-        """Have something done soon; return False if it was dropped.
+        """Have something done soon; wait so long for room, and return False if it was dropped.
 
-        Args:
-          action: called on the thread; what it raises is logged once and counts for nothing more.
-          patience_s: how long to wait for room, seconds.
+        What the action raises on the thread is logged and counts for nothing more.
         """
 
         def is_full() -> bool:
@@ -116,11 +112,8 @@ class BackgroundSink(Sink):
     ) -> None:
         """Own `sink`, whose methods are called on `thread` only.
 
-        Args:
-          sink: the sink that writes.
-          thread: where it writes.
-          gives_up: whether the first failure ends all writing.
-          patience_s: how long `write` and `episode` may wait for room before they drop, seconds.
+        `gives_up` says whether the first failure ends all writing, `patience_s` how long `write`
+        and `episode` may wait for room before they drop.
         """
         self.failures = 0  # writes that were tried; `OutputThread` counts what found no room
         self._sink = sink

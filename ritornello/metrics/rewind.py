@@ -104,12 +104,8 @@ JOURNALS: dict[str, Callable[[Point, str], bool]] = {
 def rewind(folder: Path, point: Point, now: datetime | None = None) -> list[Cut]:
     """Cut lines about what came after a checkpoint, and lines that nobody can read.
 
-    Each journal is replaced at once, after what is cut from it is safely on the disk.
-
-    Args:
-      folder: folder of the run.
-      point: the checkpoint's place in it.
-      now: the time in the names; the present time if None.
+    Each journal is replaced at once, after what is cut from it is safely on the disk. `now` is the
+    time in the names, the present one if None.
 
     Returns:
       What was cut, for the log; empty if there was nothing to cut.

@@ -135,11 +135,8 @@ class TextFilesSink(Sink):
     ) -> None:
         """Append to the files in `folder`; the best return goes on from what they hold.
 
-        Args:
-          folder: folder of the files, which exists.
-          batch_size: B, unrolls per update.
-          unroll_length: T, steps per unroll.
-          details: further lines for the summary, e.g. {"Optimizer": "rmsprop"}.
+        `batch_size` is B, unrolls per update, and `unroll_length` T, steps per unroll. `details`
+        are further lines for the summary, e.g. {"Optimizer": "rmsprop"}.
         """
         self._folder = folder
         self._batch_size = batch_size
@@ -227,12 +224,10 @@ class TensorBoardSink(Sink):
     """Event files for TensorBoard over agent steps; a thread writes them every two minutes."""
 
     def __init__(self, folder: Path, resumed_at: int | None = None) -> None:
-        """Write into `folder`.
+        """Write into the folder of the run.
 
-        Args:
-          folder: folder of the run.
-          resumed_at: agent steps of the checkpoint that the session goes on from: TensorBoard no
-            longer shows what an earlier session wrote of later ones.
+        `resumed_at` are the agent steps of the checkpoint that the session goes on from:
+        TensorBoard no longer shows what an earlier session wrote of later ones.
 
         Raises:
           ConfigError: the tensorboard package is not installed.

@@ -35,11 +35,6 @@ def megabytes(value: float) -> str:
     return f"{value / 1000:.1f} GB" if value >= 1000 else f"{value:.0f} MB"
 
 
-def watts(value: float) -> str:
-    """Return a power in W."""
-    return f"{value:.0f} W"
-
-
 def kilojoules(joules: float) -> str:
     """Return an energy in kJ."""
     return f"{short(joules / 1000)} kJ"

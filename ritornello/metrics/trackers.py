@@ -54,10 +54,7 @@ class TrackerSink(Sink):
     project_variable: ClassVar[str]  # of the environment: the project that collects runs
 
     def __init__(self, folder: Path) -> None:
-        """Send nothing and import nothing yet.
-
-        Args:
-          folder: run folder, which has flags.json by the first record.
+        """Send nothing and import nothing yet; by the first record the folder has flags.json.
 
         Raises:
           ConfigError: if the package is not installed.
