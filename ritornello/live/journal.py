@@ -67,8 +67,8 @@ class Journal:
                 found.update({name: known[-1]} if known else {})
             return {**found, "minutes": self._minutes[-1]}
 
-    def rows(self, names: Sequence[str], points: int = MAX_POINTS) -> dict[str, Any]:
-        """Return the metrics `names` that there are as plain types, in at most `points` rows.
+    def rows(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return the metrics `names` that there are as plain types, in at most MAX_POINTS rows.
 
         Returns:
           steps, minutes, and columns by name, with None where there was no value.
@@ -77,7 +77,7 @@ class Journal:
             steps = np.array(self._counters["agent_steps"], np.float64)
             minutes = np.array(self._minutes)
             columns = {n: np.array(self._columns[n]) for n in names if n in self._columns}
-        steps, minutes, columns = thinned(steps, minutes, columns, min(points, MAX_POINTS))
+        steps, minutes, columns = thinned(steps, minutes, columns, MAX_POINTS)
         return {
             "steps": [int(step) for step in steps],
             "minutes": _plain(minutes),

@@ -35,7 +35,7 @@ def steps_of(read):
 def test_the_columns_are_those_of_the_records_and_grow_from_where_reading_ended(tmp_path):
     folder = make_run(tmp_path, "run", [record(n) for n in range(1, 900)])
     read = journal_of(folder)
-    rows = read.rows([LOSS, "no/such"], points=1000)
+    rows = read.rows([LOSS, "no/such"])
     expected = read_records(folder)
     assert rows["steps"] == [r.agent_steps for r in expected]
     assert rows["minutes"] == pytest.approx([r.wall_s / 60 for r in expected], rel=1e-5)
