@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import stat
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -69,16 +70,15 @@ class ResultsFolder:
         if self._only is not None:
             return [self._only]
         found: list[str] = []
-        waiting = [("", 0)]
-        looked_at = 0
-        while waiting and looked_at < MAX_FOLDERS:
-            place, depth = waiting.pop()
-            looked_at += 1
-            names, folders = _listing(self.root / place)
-            if place and _is_run(names):
-                found.append(place)
-            elif depth < MAX_DEPTH:
-                waiting += [(f"{place}/{name}" if place else name, depth + 1) for name in folders]
+        for folder, folders, files in islice(os.walk(self.root), MAX_FOLDERS):
+            place = Path(folder).relative_to(self.root)
+            if place.parts and _is_run({*folders, *files}):
+                found.append(place.as_posix())
+                folders.clear()
+            if len(place.parts) == MAX_DEPTH:
+                folders.clear()
+            # What is left is looked into next, in this order; a link is not followed.
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
         return sorted(found)
 
     def folder(self, run: str) -> Path:
@@ -167,17 +167,6 @@ class ResultsFolder:
 
 def _is_run(names: set[str]) -> bool:
     return RECORDS in names or (FLAGS in names and CHECKPOINTS in names)
-
-
-def _listing(folder: Path) -> tuple[set[str], list[str]]:
-    """Return all names in a folder, and those of its own folders."""
-    try:
-        with os.scandir(folder) as entries:
-            found = [(each.name, each.is_dir(follow_symlinks=False)) for each in entries]
-    except OSError:
-        return set(), []
-    folders = sorted((n for n, is_folder in found if is_folder and not n.startswith(".")))
-    return {name for name, _ in found}, folders[::-1]
 
 
 def sessions(results: ResultsFolder, run: str) -> list[dict[str, Any]]:
