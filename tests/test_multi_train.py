@@ -250,7 +250,6 @@ def test_an_interrupt_stops_the_sequence_and_resume_goes_on_with_the_checkpoint(
     # Steps 400 and 500 were recorded twice: before the interrupt, and after going back to 300.
     (made,) = reopened.run_folders(reopened.runs[1])
     curve = curve_of(read_records(made.path))
-    assert curve is not None
     assert curve.agent_steps.tolist() == [100.0 * n for n in range(1, 11)]
 
 

@@ -269,9 +269,7 @@ def _of_folders(
         if len(games) > 1:
             means, best = [f"{RETURN}_{task}"], f"{BEST}_{task}"
         found = curve_of(records, means, best, steps_of)
-        # Without a finished game, the curve is empty.
-        points = np.empty((0, len(COLUMNS))) if found is None else _points_of(found)
-        curve = _curve(points, None if found is None else found.best)
+        curve = _curve(_points_of(found), found.best)
         yield Run(replace(about, env=game, best=curve.best), curve, folder.path, every_flag)
 
 

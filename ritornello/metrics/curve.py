@@ -22,7 +22,8 @@ OTHERS_ALLOWED = 0.1
 class Curve:
     """Mean raw return of the last games over a run; agent_steps strictly increases.
 
-    Of a run of several games: its mean score over the games, see docs/metrics.md.
+    Of a run of several games: its mean score over the games, see docs/metrics.md. It has no point
+    if no game was finished.
     """
 
     agent_steps: np.ndarray  # [n] float64
@@ -62,7 +63,7 @@ def curve_of(
     means: Sequence[str] = (RETURN, SCORE),
     best_metric: str = BEST,
     steps_of: Callable[[Record], float] = attrgetter("agent_steps"),
-) -> Curve | None:
+) -> Curve:
     """Return the curve of a run from the records of all its folders.
 
     A resumed run goes back to its checkpoint, and so does its clock: what it had recorded beyond
@@ -74,9 +75,6 @@ def curve_of(
       best_metric: of the best single game.
       steps_of: the agent steps of a point of the curve, where only a part of the run's counts. A
         record that has no more of them than the one before is no point of the curve.
-
-    Returns:
-      The curve, or None if no game was finished.
     """
     points: list[tuple[int, tuple[float, float, float]]] = []  # with the agent steps of the run
     best: float | None = None
@@ -89,10 +87,8 @@ def curve_of(
             points.append((record.agent_steps, (steps, record.wall_s, mean)))
         if best_metric in record.values:
             best = max(record.values[best_metric], best if best is not None else -np.inf)
-    if not points:
-        return None
-    agent_steps, seconds, returns = np.array([point for _, point in points], dtype=np.float64).T
-    return Curve(agent_steps, seconds, returns, best)
+    table = np.array([point for _, point in points], np.float64).reshape(-1, 3)
+    return Curve(table[:, 0], table[:, 1], table[:, 2], best)
 
 
 def _is_undone(record: Record, steps: int, point: tuple[float, float, float]) -> bool:

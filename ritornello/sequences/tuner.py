@@ -274,7 +274,7 @@ class Tuner:
             curve = self._curve(run)
             # A run may fail when all was done but its summary.
             is_done = self._folder.runs[index].status == "done"
-            if curve is None or not (is_done or curve.agent_steps[-1] >= search.last_step):
+            if not (curve.agent_steps >= (0 if is_done else search.last_step)).any():
                 self._end(trial, "FAIL")
                 return True
             values.append(search.worth(curve, search.last_step))
@@ -282,7 +282,7 @@ class Tuner:
         self._end(trial, "COMPLETE", fmean(values))
         return True
 
-    def _curve(self, run: RunState) -> Curve | None:
+    def _curve(self, run: RunState) -> Curve:
         folders = self._folder.run_folders(run)
         return curve_of(record for made in folders for record in read_records(made.path))
 
@@ -293,7 +293,7 @@ class Tuner:
             return
         self._looked_at = now_s
         curve = self._curve(run)
-        if curve is not None and self._report(trial, curve, before, curve.agent_steps[-1]):
+        if len(curve.agent_steps) and self._report(trial, curve, before, curve.agent_steps[-1]):
             self._interrupts.ends_run = True
 
     def _report(self, trial: Any, curve: Curve, before: Sequence[float], reached: float) -> bool:
