@@ -199,6 +199,7 @@ REWARD_TRANSFORMS: dict[str, Callable[[Tensor], Tensor]] = {
     # IMPALA's "optimistic asymmetric clipping" as in its released code, which divides by 5 inside
     # the tanh; its appendix D does not.
     "soft_asymmetric": _soft_asymmetric,
+    "log": lambda reward: reward.sign() * reward.abs().log1p(),  # Hester et al. 2018 (DQfD)
 }
 # name -> the largest absolute reward that it returns.
 LARGEST_REWARD = {
@@ -206,4 +207,5 @@ LARGEST_REWARD = {
     "abs_one_sign": 1.0,
     "abs_one_clamp": 1.0,
     "soft_asymmetric": 5.0,
+    "log": math.inf,
 }

@@ -134,7 +134,7 @@ MAX_TEXT_LENGTH = 100_000  # all ids of Gymnasium, with commas
 MAX_PATH_LENGTH = 4_000  # Linux takes 4,096 bytes
 
 # One of a few words. Code that gets such a setting as plain text checks it by its `Literal`.
-RewardTransform = Literal["abs_one_sign", "abs_one_clamp", "soft_asymmetric"]
+RewardTransform = Literal["abs_one_sign", "abs_one_clamp", "soft_asymmetric", "log"]
 AdvantageNormalisation = Literal["none", "rms"]
 LayerNorm = Literal["none", "features", "all"]
 LossReduction = Literal["sum", "mean"]
