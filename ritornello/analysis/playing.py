@@ -133,15 +133,9 @@ def play(
     """Play one environment and show every moment, rendered as the game shows itself.
 
     After the end of a game comes one more moment with its last picture, whose action is ignored.
-
-    Args:
-      agent: the agent that plays.
-      task: number of the game among those that the agent plays.
-      seed: equal seeds give equal games.
-      greedy: take the most probable action instead of a draw.
-      steps: stop after so many moments.
-      actions: actions to do instead of the agent's; stop after the last of them. The agent is asked
-        all the same.
+    `task` is the number of the game among the agent's, equal seeds give equal games, and `greedy`
+    takes the most probable action instead of a draw. It stops after so many `steps`, or after the
+    last of `actions`, which are done instead of the agent's; the agent is asked all the same.
     """
     _ = agent.env_spec.action_count  # ConfigError of actions that films cannot show
     forced: Iterable[np.ndarray | None]

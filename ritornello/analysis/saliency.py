@@ -132,14 +132,11 @@ class Perturbation:
     def __init__(
         self, model: ActorCritic, grid: Grid, newest_channels: int = 0, blend: str = "blur"
     ) -> None:
-        """Prepare the masks.
+        """Prepare the masks. The model, on the CPU in eval mode, sees images of the grid's size.
 
-        Args:
-          model: on the CPU, in eval mode; it sees images of the size of the grid.
-          grid: for observations of its size.
-          newest_channels: perturb only so many of the last channels of a stack; 0: all.
-          blend: blur: with the blurred picture, as in the paper; average: with the mean picture
-            that the model subtracts, so that what moves disappears and the background stays.
+        Of a stack only so many of the last channels are perturbed; 0: all. With blend="blur" spots
+        are those of the blurred picture, as in the paper; with "average" those of the mean picture
+        that the model subtracts, so that what moves disappears and the background stays.
 
         Raises:
           ConfigError: if the model knows no mean picture and needs one.

@@ -113,9 +113,7 @@ def over_seeds(
 ) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray] | None] | None:
     """Return the interquartile mean of some curves as far as all of them got, and its interval.
 
-    Args:
-      curves: (x, y) of each seed; x increases.
-      points: L, number of points of the result.
+    A curve is (x, y) of a seed, and x increases. The result has L = `points` points.
 
     Returns:
       x [L], mean [L], and its 95 % interval (low [L], high [L]) or None (see `interval`); None if
