@@ -50,11 +50,12 @@ def same(one, two):
     return one == two
 
 
-# What else moves in an update: PopArt, mean images, a memory, several games, moments of a gradient.
+# What else moves in an update: PopArt, mean images and vectors, a memory, several games, moments.
 WITH_EVERYTHING = [
     pytest.param({}, {}, id="plain"),
     pytest.param({"popart": True}, {}, id="popart"),
     pytest.param({"name": "impala_shallow"}, {}, id="pixels"),
+    pytest.param({"normalise_vectors": True}, {}, id="vectors"),
     pytest.param({"use_lstm": True, "lstm_size": 8, "use_last_reward": True}, {}, id="lstm"),
     pytest.param({"popart": True}, {"tasks": 2}, id="games"),
     pytest.param(

@@ -5,15 +5,11 @@ import torch
 
 from ritornello.agent.algorithms.q_lambda import QLambda, QLambdaConfig
 from ritornello.agent.distributions import FORBIDDEN
-from ritornello.agent.learning.bad_updates import NonFiniteUpdate
-from ritornello.agent.learning.learner import Learner
-from ritornello.agent.learning.optim import OptimiserConfig, make_optimiser
 from ritornello.agent.run.messages import log_start
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.errors import ConfigError
 from tests.agent.builders import ANY_ACTIONS, heads_of, make_batch, make_small_model, make_spec
-from tests.agent.learners import with_bad_reward
 from tests.reference.q_lambda_loops import q_lambda_loss_loops
 
 PLAIN = QLambdaConfig(reward_transform="none", loss_reduction="sum", epsilon=0.3, epsilon_end=0.3)
@@ -131,15 +127,6 @@ def test_the_most_probable_action_is_the_best_even_where_all_are_taken_at_random
     best = torch.tensor(dueling(model, batch)).argmax(-1)
     assert best.unique().numel() > 1
     assert model.distribution.mode(heads_of(model, batch).params).equal(best)
-
-
-def test_an_update_that_cannot_be_made_leaves_epsilon_as_it_was():
-    model = make_values_model()
-    optimiser = make_optimiser(OptimiserConfig(), model)
-    learner = Learner(model, QLambda(replace(PLAIN, epsilon=1.0)), optimiser, lambda _: 1e-3)
-    with pytest.raises(NonFiniteUpdate):
-        learner.step(with_bad_reward(make_batch()), progress=0.5)
-    assert model.epsilon.item() == 1.0
 
 
 @pytest.mark.parametrize("actions", [x for x in ANY_ACTIONS if x != "one choice"])

@@ -1,16 +1,12 @@
-import copy
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ritornello.agent.learning.bad_updates import NonFiniteUpdate
 from ritornello.agent.models.vectors import LARGEST, NormalisedVectors, VectorStatistics
 from ritornello.core.errors import ConfigError
 from tests.agent.builders import make_batch, make_small_model, make_spec
-from tests.agent.runs import make_blueprint
 
 
 def vectors(seed, count, width=3):
@@ -61,25 +57,6 @@ def test_a_model_shows_its_torso_what_the_learner_has_observed_and_saves_it():
     other.load_state_dict(model.state_dict())
     assert torch.equal(other.torso(batch.obs), model.torso(batch.obs))
     assert make_small_model(make_spec((3, 40, 40)), normalise_vectors=True).unsettled()[0].mean.ndim
-
-
-def test_each_update_of_the_learner_moves_them_and_a_bad_one_does_not():
-    blueprint = make_blueprint(normalise_vectors=True)
-    learner = blueprint.learner()
-    spec = blueprint.env_spec
-    batch = make_batch(spec, steps=7, size=4)
-    learner.step(batch, 0.0)
-    statistics = learner.model.torso_net.statistics
-    seen = statistics.count.item()
-    assert 0 < seen <= 4 * 8
-    learner.step(batch, 0.0)
-    assert statistics.count.item() > seen
-    before = copy.deepcopy(learner.model.state_dict())
-    batch.reward[0, 3] = float("nan")
-    with pytest.raises(NonFiniteUpdate, match="reward"):
-        learner.step(batch, 0.0)
-    for name, tensor in learner.model.state_dict().items():
-        assert torch.equal(tensor, before[name]), name
 
 
 def test_several_games_are_refused():
