@@ -9,6 +9,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 
 from ritornello.agent.session import prepare
 from ritornello.core.errors import ConfigError
+from tests.wrappers.lying import registered
 
 
 class _Sized(gymnasium.Env):
@@ -33,20 +34,13 @@ FEW, SHOWN = Discrete(2), Box(-1, 1, (4,), np.float32)
 
 
 def prepare_sized(seen, acted, folder, *flags):
-    gymnasium.register("tests/Sized-v0", entry_point=lambda: _Sized(seen, acted))
-    try:
+    with registered(lambda: _Sized(seen, acted)) as config:
         return prepare(
             [
-                *("--env=tests/Sized-v0", "--worker_count=1", "--envs_per_worker=1"),
+                *(f"--env={config.env_id}", "--worker_count=1", "--envs_per_worker=1"),
                 *(f"--results_dir={folder / 'results'}", *flags),
             ]
         )
-    finally:
-        del gymnasium.registry["tests/Sized-v0"]
-        from ritornello.wrappers import registry
-
-        registry.tried.cache_clear()
-        registry.make_env_spec.cache_clear()
 
 
 @pytest.mark.parametrize(

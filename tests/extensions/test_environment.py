@@ -1,6 +1,5 @@
 """An environment of one's own: images of any size, arguments, and what the checker says."""
 
-import contextlib
 import json
 import re
 
@@ -18,7 +17,6 @@ from ritornello.wrappers.check import check, main
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_text
 from ritornello.wrappers.registry import make_env_spec, make_env_vector, tried
-from ritornello.wrappers.start_line import describe
 from tests.extensions import own_environment
 from tests.extensions.runs import new_folder, saved_in, trained
 from tests.wrappers.lying import registered
@@ -52,21 +50,6 @@ def test_images_of_any_size_are_trained_on_saved_and_resumed(tmp_path):
     assert saved_in(folder).state["flags"]["env_kwargs"] == SMALL
     again, _ = trained(folder, steps=250, checkpoint=saved_in(folder), **flags)
     assert again.updates > summary.updates
-
-
-def test_the_newest_frames_are_stacked_and_turned():
-    config = EnvConfig(LIGHT, frames_stacked=2, kwargs=SMALL)
-    vector = make_env_vector(config, 2, [3, 4])
-    first = vector.reset().copy()
-    assert first.shape == (2, 2, 2, 12, 20)
-    assert not first[:, 0].any(), "nothing was before the first frame"
-    place = vector._envs[0].unwrapped.place
-    assert (first[0, 1, :, :, place] == 255).all()
-    assert first[0, 1].sum() == 255 * 2 * 12
-    after = vector.step(np.zeros(2, np.int64)).stacks
-    np.testing.assert_array_equal(after[:, 0], first[:, 1])
-    vector.close()
-    assert "images of 12x20 pixels and 2 channels, 2 stacked" in describe(config)
 
 
 def test_images_and_vectors_have_families_of_their_own():
@@ -127,16 +110,6 @@ def test_the_arguments_of_another_environment_do_not_come_along():
     assert parse([*command, "--env=CartPole-v1"], lambda url: stored).env_kwargs == ""
 
 
-@contextlib.contextmanager
-def env_of(entry_point, **options):
-    tried.cache_clear()
-    make_env_spec.cache_clear()
-    with registered(entry_point, "tests/Mine-v0", **options) as env_id:
-        yield env_id
-    tried.cache_clear()
-    make_env_spec.cache_clear()
-
-
 class Silent(gymnasium.Env):
     """Sound: three numbers, a walk that ends by chance."""
 
@@ -155,8 +128,8 @@ class Silent(gymnasium.Env):
 
 
 def said_of(entry_point, **options):
-    with env_of(entry_point, **options) as env_id:
-        return check(EnvConfig(env_id))
+    with registered(entry_point, **options) as config:
+        return check(config)
 
 
 def test_a_sound_environment_has_nothing_wrong(capsys):
@@ -243,8 +216,8 @@ WITH_TEXT = Dict({"a": Box(0, 1, (3,)), "mission": Text(5)})
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_with_what_to_do(entry_point, message, capsys):
-    with env_of(entry_point) as env_id:
-        assert main([env_id]) == 1
+    with registered(entry_point) as config:
+        assert main([config.env_id]) == 1
     printed = capsys.readouterr().out.splitlines()
     wrong = [line for line in printed if line.startswith("wrong")]
     assert [line for line in wrong if re.search(message, line)], printed

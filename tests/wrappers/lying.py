@@ -9,6 +9,9 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from ritornello.wrappers import registry
+from ritornello.wrappers.config import EnvConfig
+
 
 class LyingEnv(gymnasium.Env):
     """Honest until `lie_at`; then it returns what `step_returns` makes of its honest results."""
@@ -32,9 +35,11 @@ class LyingEnv(gymnasium.Env):
 
 @contextmanager
 def registered(entry_point, env_id="tests/Lying-v0", **kwargs):
-    """Have Gymnasium know an environment for the length of a test."""
+    """Have Gymnasium know an environment for the length of a test; what the id was is forgotten."""
     gymnasium.register(env_id, entry_point=entry_point, **kwargs)
+    for kept in (registry.tried, registry.make_env_spec, registry.steps_per_s):
+        kept.cache_clear()
     try:
-        yield env_id
+        yield EnvConfig(env_id)
     finally:
         del gymnasium.registry[env_id]

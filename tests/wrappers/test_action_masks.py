@@ -1,6 +1,5 @@
 """The three ways in which environments say what is allowed, and what is no mask."""
 
-import itertools
 import re
 
 import gymnasium
@@ -18,8 +17,7 @@ from ritornello.wrappers.gym_actions import ActionCode
 from ritornello.wrappers.plain_env import PlainEnv
 from ritornello.wrappers.registry import make_env_spec, make_env_vector
 from tests.locked import LOCKS
-
-NUMBERS = itertools.count()
+from tests.wrappers.lying import registered
 
 
 class SayingEnv(gymnasium.Env):
@@ -79,24 +77,14 @@ def test_what_is_no_mask_is_refused_with_what_was_expected(said):
         mask_of(Discrete(3), said)
 
 
-@pytest.fixture
-def saying():
-    """Register an environment that gives these masks; return its config."""
-    names = []
-
-    def register(*masks):
-        names.append(f"Saying{next(NUMBERS)}-v0")  # another one each time: specs are cached
-        own = {"space": Discrete(2), "masks": masks}
-        gymnasium.register(names[-1], SayingEnv, kwargs=own)
-        return EnvConfig(names[-1])
-
-    yield register
-    for name in names:
-        del gymnasium.registry[name]
+def saying(*masks):
+    """Have Gymnasium know an environment that gives these masks."""
+    return registered(lambda: SayingEnv(Discrete(2), masks))
 
 
-def test_a_mask_that_allows_nothing_names_the_environment_the_game_and_the_step(saying):
-    vector = make_env_vector(saying([1, 1], [1, 0], [0, 0]), 1, [0])
+def test_a_mask_that_allows_nothing_names_the_environment_the_game_and_the_step():
+    with saying([1, 1], [1, 0], [0, 0]) as config:
+        vector = make_env_vector(config, 1, [0])
     vector.reset()
     vector.step(np.array([1]))
     assert vector.action_mask.tolist() == [[True, False]]
@@ -106,11 +94,10 @@ def test_a_mask_that_allows_nothing_names_the_environment_the_game_and_the_step(
         vector.step(np.array([0]))
 
 
-def test_a_mask_must_come_with_each_step_if_the_reset_has_one(saying):
-    with pytest.raises(
-        ConfigError, match="game 1, step 1, action 0: info has no action_mask, expected one"
-    ):
-        make_env_spec(saying([1, 1]))
+def test_a_mask_must_come_with_each_step_if_the_reset_has_one():
+    told = "game 1, step 1, action 0: info has no action_mask, expected one"
+    with saying([1, 1]) as config, pytest.raises(ConfigError, match=told):
+        make_env_spec(config)
 
 
 def test_of_several_choices_the_one_without_anything_allowed_is_named():

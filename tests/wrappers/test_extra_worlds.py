@@ -5,6 +5,7 @@ import warnings
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.spaces import Box, Dict, Discrete
 
 from ritornello.core.errors import ConfigError
@@ -17,6 +18,7 @@ from ritornello.wrappers.plain_env import PlainEnv
 from ritornello.wrappers.registry import make_env_spec, make_env_vector
 from ritornello.wrappers.start_line import describe
 from ritornello.wrappers.world_views import CELL_VALUES, as_shown, left_out_of
+from tests.wrappers.lying import registered
 
 BY_NAME = {world.name: world for world in WORLDS}
 
@@ -136,24 +138,17 @@ def test_what_no_view_is_of_is_passed_on():
 
 
 def test_an_id_of_ones_own_needs_no_package_however_it_begins(monkeypatch):
-    env_id = "MiniGrid-MyOwn-v0"
     monkeypatch.setattr(extra_worlds, "is_installed", lambda world: False)
-    gymnasium.register(env_id, entry_point="gymnasium.envs.classic_control:CartPoleEnv")
-    try:
-        check_env_id(env_id)
-        assert make_env_spec(EnvConfig(env_id)).frame_shape == (4,)
-    finally:
-        del gymnasium.registry[env_id]
+    with registered(CartPoleEnv, "MiniGrid-MyOwn-v0") as config:
+        check_env_id(config.env_id)
+        assert make_env_spec(config).frame_shape == (4,)
 
 
 def test_what_is_left_out_is_said_at_the_start_and_by_the_checker():
-    gymnasium.register("Mine-v0", entry_point=Symbols)
-    try:
-        assert ", without its mission, Atari" in describe(EnvConfig("Mine-v0"))
+    with registered(Symbols) as config:
+        assert ", without its mission, Atari" in describe(config)
         said = "note   observation_space: its mission is left out"
-        assert any(line.startswith(said) for line in check(EnvConfig("Mine-v0")).lines)
-    finally:
-        del gymnasium.registry["Mine-v0"]
+        assert any(line.startswith(said) for line in check(config).lines)
 
 
 def play(env_id, kwargs="", steps=30):

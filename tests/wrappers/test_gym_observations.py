@@ -1,5 +1,7 @@
 """Observations of several parts, and of other shapes than a vector or an image."""
 
+from dataclasses import replace
+
 import gymnasium
 import numpy as np
 import pytest
@@ -9,12 +11,11 @@ from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscr
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.models.parts import PartsTorso
 from ritornello.core.errors import ConfigError, EnvironmentFault
-from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.gym_observations import ObservationCode
 from ritornello.wrappers.registry import make_env_spec, make_env_vector
 from ritornello.wrappers.start_line import describe
+from tests.wrappers.lying import registered
 
-SIGN = EnvConfig("tests.worlds:tests/Sign-v0")
 PIXELS = Box(0, 255, (5, 7, 3), np.uint8)
 
 
@@ -70,16 +71,13 @@ def test_images_and_numbers_share_a_frame_from_which_the_model_has_both_again():
         "speed": np.array([1.5, -2.25, 3.125], np.float32),
         "depth": draw.uniform(size=(2, 3, 3)).astype(np.float32),
     }
-    gymnasium.register("tests/Shower-v0", entry_point=lambda: Shower(space, given))
-    try:
-        config = EnvConfig("tests/Shower-v0", frames_stacked=2)
+    with registered(lambda: Shower(space, given)) as of_one:
+        config = replace(of_one, frames_stacked=2)
         spec = make_env_spec(config)
         vector = make_env_vector(config, 3, [1, 2, 3])
         first = vector.reset().copy()
         second = vector.step(np.zeros(3, np.int64)).stacks
         said = describe(config)
-    finally:
-        del gymnasium.registry["tests/Shower-v0"]
     assert spec.frame_dtype == "uint8"
     assert spec.frame_shape[0] % 4 == 0
     assert spec.shows_images
@@ -89,6 +87,7 @@ def test_images_and_numbers_share_a_frame_from_which_the_model_has_both_again():
     }  # fmt: skip
     assert "images of 5x7 pixels and 3 channels" in said
     assert "3 numbers" in said
+    assert ", 2 stacked" in said
 
     torso = make_model(ModelConfig(), spec).torso_net
     assert isinstance(torso, PartsTorso)

@@ -1,6 +1,5 @@
 """What is a picture, where its channels are, and how fast pictures follow each other."""
 
-import contextlib
 import os
 import sys
 
@@ -12,30 +11,17 @@ from gymnasium.wrappers import FrameStackObservation
 
 from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.wrappers import extra_worlds
-from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.images import channel_axes, is_image_space, picture_of
 from ritornello.wrappers.registry import (
     check_rendering,
     make_env_spec,
     make_env_vector,
     steps_per_s,
-    tried,
 )
 from ritornello.wrappers.start_line import describe
+from tests.wrappers.lying import registered
 
 BLACK = np.zeros((8, 6, 3), np.uint8)
-OWN = "tests/OwnPictures-v0"
-
-
-@contextlib.contextmanager
-def registered(entry_point):
-    gymnasium.register(OWN, entry_point=entry_point)
-    for cached in (tried, make_env_spec, steps_per_s):
-        cached.cache_clear()
-    try:
-        yield EnvConfig(OWN)
-    finally:
-        del gymnasium.registry[OWN]
 
 
 def drawing(picture=BLACK, fps=10, shape=(4,), dtype=np.float32, high=1):
@@ -107,9 +93,9 @@ def test_a_film_of_an_environment_that_draws_no_pictures_says_why():
     with registered(drawing("a picture")) as config:
         vector = make_env_vector(config, 1, [1], render_mode="rgb_array")
         vector.reset()
-        with pytest.raises(ConfigError, match=f"env {OWN}.*expected a picture"):
+        with pytest.raises(ConfigError, match="env tests/Lying-v0.*expected a picture"):
             check_rendering(config, "rgb_array")
-        with pytest.raises(EnvironmentFault, match=f"env {OWN}.*expected a picture"):
+        with pytest.raises(EnvironmentFault, match="env tests/Lying-v0.*expected a picture"):
             vector.render()
         vector.close()
 

@@ -8,25 +8,16 @@ import pytest
 from gymnasium.spaces import Box, Dict
 
 from ritornello.core.errors import ConfigError, EnvironmentFault
-from ritornello.wrappers import registry
-from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.gym_observations import ObservationCode
 from ritornello.wrappers.plain_env import PlainEnv
-from ritornello.wrappers.registry import make_env_spec, make_env_vector
+from ritornello.wrappers.registry import make_env_vector
 from tests.wrappers.lying import LyingEnv, registered
-
-
-@pytest.fixture(autouse=True)
-def fresh_specs():
-    """Forget what the id stood for in another test."""
-    registry.tried.cache_clear()
-    make_env_spec.cache_clear()
 
 
 def played(lie=None, reset_lie=None, space=None, steps=5, num_envs=3, lie_at=3):
     """Play a vector whose environments lie at their third step; return the last result."""
-    with registered(lambda: LyingEnv(lie, lie_at, reset_lie, space)) as env_id:
-        vector = make_env_vector(EnvConfig(env_id), num_envs, range(num_envs))
+    with registered(lambda: LyingEnv(lie, lie_at, reset_lie, space)) as config:
+        vector = make_env_vector(config, num_envs, range(num_envs))
         vector.reset()
         for _ in range(steps):
             result = vector.step(np.zeros(num_envs, np.int64))
@@ -158,8 +149,8 @@ def test_every_environment_is_closed_even_if_one_refuses(caplog):
             if self._lie:
                 raise OSError("no")
 
-    with registered(Refusing) as env_id:
-        vector = make_env_vector(EnvConfig(env_id), 3, range(3))
+    with registered(Refusing) as config:
+        vector = make_env_vector(config, 3, range(3))
         vector._envs[0].unwrapped._lie = paying(0.0)
         closed.clear()
         vector.close()
@@ -181,13 +172,13 @@ def test_environments_that_were_made_are_closed_if_a_later_one_cannot_be():
             closed.append(self)
 
     with (
-        registered(Third) as env_id,
+        registered(Third) as config,
         pytest.raises(
             EnvironmentFault,
             match="environment 3 of 3, when it was made: raised RuntimeError: port in use",
         ),
     ):
-        make_env_vector(EnvConfig(env_id), 3, range(3))
+        make_env_vector(config, 3, range(3))
     assert closed == made[:3]
 
 

@@ -17,6 +17,7 @@ from ritornello.wrappers.registry import (
     max_game_steps,
 )
 from ritornello.wrappers.start_line import describe
+from tests.wrappers import lying
 from tests.wrappers.twins import assert_rows_agree, play, play_twins
 
 OWN = "tests/OwnGame-v0"
@@ -33,13 +34,10 @@ PLAIN = {
 def registered(kwargs, entry_point="ale_py.env:AtariEnv", **more):
     """Register OWN as a game of Atari; `kwargs` beside, or instead of, the usual ones."""
     given = {name: value for name, value in {**PLAIN, **kwargs}.items() if value != "missing"}
-    gymnasium.register(OWN, entry_point=entry_point, kwargs=given, **more)
-    for cached in (play_twins, make_env_spec, registry.tried, registry._atari_spec):
+    for cached in (play_twins, registry._atari_spec):
         cached.cache_clear()  # ids are the same, and what they stand for is not
-    try:
+    with lying.registered(entry_point, OWN, kwargs=given, **more):
         yield
-    finally:
-        del gymnasium.registry[OWN]
 
 
 def rows_of(config):
