@@ -1,25 +1,20 @@
-"""Each rule of Atari by itself, on a game whose frames can be computed by hand."""
+"""The frames of waiting at the start, on a game that counts them."""
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from ritornello.wrappers.atari import (
-    FireAtStart,
-    WaitAtStart,
-)
+from ritornello.wrappers.atari import FireAtStart, WaitAtStart
 
 NOOP, UP, FIRE = range(3)
 
 
 class Game(gymnasium.Env):
-    """Frame n is one pixel of value 10 n, but 200 for n = 6; each frame pays n points."""
-
     observation_space = Box(0, 255, (1, 1), np.uint8)
     action_space = Discrete(3)
 
-    def __init__(self, over_at=1000, lives=(3,)):
-        self.over_at, self.lives = over_at, lives
+    def __init__(self, over_at=1000):
+        self.over_at = over_at
         self.done = []  # actions
 
     def get_action_meanings(self):
@@ -34,13 +29,10 @@ class Game(gymnasium.Env):
         self.done.append(action)
         self.frame += 1
         picture, info = self.show()
-        return picture, self.frame, self.frame >= self.over_at, False, info
+        return picture, 0.0, self.frame >= self.over_at, False, info
 
     def show(self):
-        brightness = 200 if self.frame == 6 else 10 * self.frame
-        lives = self.lives[min(self.frame, len(self.lives) - 1)]
-        info = {"lives": lives, "episode_frame_number": self.frame}
-        return np.full((1, 1), brightness, np.uint8), info
+        return np.zeros((1, 1), np.uint8), {"episode_frame_number": self.frame}
 
 
 def test_waiting_at_the_start_draws_each_frame_below_noop_max():
