@@ -15,6 +15,7 @@ from tests.tolerances import rounding
 
 LSTM = {"use_lstm": True, "lstm_size": 7}  # with all extra inputs, see --use_last_action
 EXTRAS = {"use_last_action": True, "use_last_reward": True}
+REACH = "tests.worlds:tests/Reach-v0"  # its state follows from actions of real numbers
 GAMES = {"env": BOTH_GAMES, "use_task_id": True}
 
 
@@ -179,7 +180,7 @@ def test_games_are_reported_once_and_reset_rows_are_no_steps():
         assert episode.return_raw == n * (n - 1) / 2
 
 
-@pytest.mark.parametrize("model", [{}, LSTM, {**LSTM, **GAMES}], ids=str)
+@pytest.mark.parametrize("model", [{}, LSTM, {**LSTM, **GAMES}, {"env": REACH}], ids=str)
 def test_a_serial_pool_goes_on_exactly_where_its_state_was_taken(model):
     blueprint = make_blueprint(reproducible=True, worker_count=2, **model)
     board = make_board(blueprint)
@@ -191,7 +192,7 @@ def test_a_serial_pool_goes_on_exactly_where_its_state_was_taken(model):
     expected = [pool.poll(0.0)[0].records for _ in range(4)]
     pool.stop(0.0)
 
-    restored = SerialPool(blueprint.workers(), board)
+    restored = SerialPool(blueprint.workers(life=1), board)  # with other games of its own
     restored.start()
     restored.load_state_dict(state)
     for records in expected:

@@ -90,25 +90,6 @@ def drawn(spec, count, seed):
     return np.concatenate(columns, 1).astype(spec.actions.dtype)
 
 
-def test_environments_are_put_back_to_where_they_were_to_the_bit():
-    config = MIXED
-    spec = make_env_spec(config)
-    vector = make_env_vector(config, 3, [1, 2, 3], restorable=True)
-    vector.reset()
-    for step in range(17):
-        vector.step(drawn(spec, 3, step))
-    state = vector.state_dict()
-    other = make_env_vector(config, 3, [7, 8, 9], restorable=True)
-    other.reset()
-    other.load_state_dict(state)
-    for step in range(30):
-        actions = drawn(spec, 3, 100 + step)
-        one, two = vector.step(actions), other.step(actions)
-        assert one.stacks.tobytes() == two.stacks.tobytes()
-        assert one.reward.tobytes() == two.reward.tobytes()
-        assert one.first.tolist() == two.first.tolist()
-
-
 @pytest.mark.parametrize(
     ("change", "told"),
     [
