@@ -4,44 +4,8 @@ import torch
 from tests.agent.builders import make_batch, make_small_model, make_spec
 
 
-def gradients(model, obs):
-    model.zero_grad()
-    features = model.torso(obs)
-    (features.square() * torch.arange(features.shape[-1])).sum().backward()
-    return features.detach(), {n: p.grad.clone() for n, p in model.torso_net.named_parameters()}
-
-
-@pytest.mark.parametrize("threads", [2, 3])
-@pytest.mark.parametrize("model_name", ["nature", "resnet"])
-def test_shares_in_threads_give_the_features_and_gradients_of_one_pass(threads, model_name):
-    spec = make_spec(obs_shape=(4, 40, 40), stacked=4)
-    model = make_small_model(spec, name=model_name)
-    obs = make_batch(spec).obs
-    expected_features, expected = gradients(model, obs)
-    model.set_threads(threads)
-    for _ in range(2):  # a second pass must not see anything of the first
-        features, found = gradients(model, obs)
-        torch.testing.assert_close(features, expected_features, rtol=1e-4, atol=1e-4)
-        for name, gradient in expected.items():
-            # Sums in another order: equal but for the rounding of the largest terms.
-            difference = (found[name] - gradient).abs().max()
-            assert difference < 1e-4 * gradient.abs().max(), name
-
-
-def test_threads_compute_in_the_precision_that_was_chosen():
-    spec = make_spec(obs_shape=(4, 40, 40), stacked=4)
-    model = make_small_model(spec, name="nature")
-    obs = make_batch(spec).obs
-    exact, _ = gradients(model, obs)
-    model.set_precision("bf16")
-    rounded, _ = gradients(model, obs)
-    model.set_threads(2)
-    in_threads, _ = gradients(model, obs)
-    assert not torch.allclose(rounded, exact, rtol=1e-4)
-    torch.testing.assert_close(in_threads, rounded, rtol=2e-2, atol=2e-2)
-
-
-def memory_gradients(model, batch, keep=None):
+def computed(model, batch, keep=None):
+    """Hidden units, the state after the last row, and gradients of all that made them."""
     model.zero_grad()
     hidden, state = model.hidden(model.torso(batch.obs), batch.inputs(), batch.state, keep)
     (hidden.square() * torch.arange(hidden.shape[-1])).sum().backward()
@@ -49,25 +13,47 @@ def memory_gradients(model, batch, keep=None):
     return hidden.detach(), state.detach(), {name: p.grad.clone() for name, p in trained}
 
 
-@pytest.mark.parametrize("cut", [False, True])
-@pytest.mark.parametrize("config", [{"name": "nature", "use_lstm": True}, {"name": "attention"}])
-def test_a_memory_in_threads_gives_what_one_thread_gives(config, cut):
+@pytest.mark.parametrize(("threads", "cut"), [(2, False), (2, True), (3, False)])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"name": "nature"},
+        {"name": "resnet"},
+        {"name": "nature", "use_lstm": True},
+        {"name": "attention"},
+    ],
+)
+def test_shares_in_threads_give_what_one_pass_gives(config, threads, cut):
     spec = make_spec(obs_shape=(4, 44, 40), stacked=4)
-    extras = {"use_last_action": True, "use_last_reward": True, "lstm_size": 16}
-    model = make_small_model(spec, **config, **extras)
+    extras = {"use_last_action": True, "use_last_reward": True}
+    model = make_small_model(spec, **config, **extras, lstm_size=16)
     batch = make_batch(spec, size=5, state_count=model.state_count)
     keep = None
     if cut:
         keep = torch.ones_like(batch.first)
         keep[2, 1] = keep[2, 4] = False
-    expected_hidden, expected_state, expected = memory_gradients(model, batch, keep)
-    model.set_threads(2)
-    for _ in range(2):
-        hidden, state, found = memory_gradients(model, batch, keep)
+    expected_hidden, expected_state, expected = computed(model, batch, keep)
+    model.set_threads(threads)
+    for _ in range(2):  # a second pass must not see anything of the first
+        hidden, state, found = computed(model, batch, keep)
         torch.testing.assert_close(hidden, expected_hidden)
         torch.testing.assert_close(state, expected_state)
         for name, gradient in expected.items():
+            # Sums in another order: equal but for the rounding of the largest terms.
             assert (found[name] - gradient).abs().max() < 1e-4 * gradient.abs().max(), name
+
+
+def test_threads_compute_in_the_precision_that_was_chosen():
+    spec = make_spec(obs_shape=(4, 40, 40), stacked=4)
+    model = make_small_model(spec, name="nature")
+    batch = make_batch(spec)
+    exact, *_ = computed(model, batch)
+    model.set_precision("bf16")
+    rounded, *_ = computed(model, batch)
+    model.set_threads(2)
+    in_threads, *_ = computed(model, batch)
+    assert not torch.allclose(rounded, exact, rtol=1e-4)
+    torch.testing.assert_close(in_threads, rounded, rtol=2e-2, atol=2e-2)
 
 
 def test_an_error_in_a_thread_reaches_the_caller():
