@@ -60,7 +60,7 @@ def make_draws(schema, count, first=None):
     unroll.env_id[...] = np.arange(count)
     unroll.version[...] = 10 + np.arange(count)
     return [
-        Draw(Item(i, r, "none", 10 + i, 20 + i), i % 2, r, i % 2 == 0)
+        Draw(Item(i, r, "none", 10 + i, 20 + i), i % 2, r, i % 2 == 0, weight=1 / (1 + i))
         for i, r in enumerate(records)
     ]
 
@@ -79,6 +79,7 @@ def test_a_batch_has_every_field_of_every_draw_in_its_column():
     assert batch.age.tolist() == [10, 9, 8, 7]
     assert batch.source.tolist() == [0, 1, 0, 1]
     assert batch.is_online.tolist() == [True, False, True, False]
+    torch.testing.assert_close(batch.weight, 1 / torch.arange(1.0, 5))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from ritornello.core.errors import ConfigError
 from tests.agent.builders import heads_of, make_batch, make_small_model
 from tests.agent.learners import CONFIG, make_learner
 from tests.agent.runs import make_blueprint
-from tests.agent.test_feed import make_draws
 from tests.agent.test_rollout import make_board
 from tests.agent.test_threaded import HANGS_S
 from tests.reference.vtrace_loops import vtrace_loops
@@ -108,16 +107,6 @@ def test_the_learner_keeps_the_errors_of_its_last_update():
     with pytest.raises(NonFiniteUpdate):
         learner.step(make_batch(reward=torch.full((5, 4), torch.nan)), 0.0)
     assert learner.errors is kept  # that update was not made
-
-
-def test_the_feed_hands_the_weight_of_each_draw_on():
-    schema = make_blueprint().schema
-    draws = [
-        replace(d, weight=w) for d, w in zip(make_draws(schema, 3), (0.5, 1, 0.1), strict=True)
-    ]
-    weight = Feed(schema, torch.device("cpu")).compose(draws, 0).weight
-    assert weight.dtype == torch.float32
-    torch.testing.assert_close(weight, torch.tensor([0.5, 1.0, 0.1]))
 
 
 class Recorder:
