@@ -110,6 +110,7 @@ def test_layers_are_normalised_before_their_activation(torso, normalised):
         ({"name": "nature"}, (6,), "--model=mlp"),
         ({"name": "attention"}, (6,), "--model=mlp"),
         ({"name": "attention"}, (1, 4, 5), "attention.*4x5.*--frame_scale_resolution"),
+        ({"name": "attention", "feature_count": 8}, (4, 84, 84), "more than 8"),
     ],
 )
 def test_a_network_that_does_not_fit_is_refused_with_advice(config, shape, said):
@@ -158,11 +159,6 @@ def test_equal_seeds_give_equal_weights_whatever_the_global_generator():
     for name, tensor in one.state_dict().items():
         assert torch.equal(tensor, two.state_dict()[name])
     assert not torch.equal(one.policy_head.weight, other.policy_head.weight)
-
-
-def test_an_attention_map_of_keys_alone_is_refused():
-    with pytest.raises(ConfigError, match="more than 8"):
-        make_model(ModelConfig("attention", feature_count=8), make_spec((4, 84, 84)))
 
 
 def test_the_game_of_a_column_chooses_its_value_head():
