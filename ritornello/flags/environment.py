@@ -37,7 +37,7 @@ class EnvironmentFlags(FlagGroup, effect="learning"):
     )
     reward_clipping_method: RewardTransform | Literal["none"] = flag(
         "abs_one_sign",
-        "transformation of the rewards that the learner sees; reported returns stay raw. abs_one_sign: sign(r); abs_one_clamp: clip r to [-1, 1]; soft_asymmetric: 5 tanh(r/5), with negative values times 0.3; log: sign(r) log(1 + |r|); none: raw",
+        "rewards as the learner sees them; reported returns stay raw. abs_one_sign: sign(r); abs_one_clamp: clip r to [-1, 1]; soft_asymmetric: 5 tanh(r/5), negative values times 0.3; log: sign(r) log(1 + |r|); none: raw",
     )
     skipped_frames: Count = flag(
         4, "simulator frames per agent step (action repeat)", le=10_000, of_atari=True
