@@ -6,3 +6,31 @@ import torch
 def _fixed_torch_generator():
     """The tests run in random order, so each starts torch's global generator anew."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def pools():
+    """Every pool that is put here is stopped in the end."""
+    pools = []
+    yield pools
+    for pool in pools:
+        pool.stop(3.0)
+
+
+@pytest.fixture
+def make_process_pool(pools):
+    """Pools of the workers of a blueprint, and of its server if it has one."""
+    from ritornello.agent.pools.pool import ProcessPool
+    from tests.agent.test_rollout import make_board
+
+    def make(blueprint, slots=2, **options):
+        is_served = blueprint.choices.inference == "server"
+        pool = ProcessPool(
+            blueprint.workers(), make_board(blueprint), slots=slots, max_restarts=3,
+            server=blueprint.server() if is_served else None, **options,
+        )  # fmt: skip
+        pools.append(pool)
+        pool.start()
+        return pool
+
+    return make

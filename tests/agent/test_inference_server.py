@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,19 +17,24 @@ from ritornello.agent.acting.lane import Lane
 from ritornello.agent.acting.rollout import Rollout
 from ritornello.agent.acting.worker import WorkerBody
 from ritornello.agent.models.factory import make_model
-from ritornello.agent.pools.pool import ProcessPool
 from ritornello.core.errors import TransportError
 from ritornello.transport.mailbox import Bell, Mailbox
 from ritornello.transport.weights import WeightBoard
 from tests.agent.builders import batch_of, heads_of
+from tests.agent.pools import (
+    all_of,
+    check_no_unroll_is_missed,
+    first_block_of,
+    gather_until,
+)
 from tests.agent.runs import make_blueprint
-from tests.agent.test_pool import gather, sequences, starts_anew
 from tests.agent.test_rollout import (
     GAMES,
     LSTM,
     check_recomputed,
     check_rows,
     check_states,
+    collect_records,
     make_board,
 )
 from tests.deadlines import HANGS_S
@@ -111,9 +115,13 @@ def make_served(board=None, **values):
     return Served(blueprint, board or make_board(blueprint))
 
 
-def unrolls_of(served, records):
-    """[blocks][E] unrolls."""
-    return [[served.blueprint.schema.unroll(record) for record in block] for block in records]
+def acted(served, blocks, **values):
+    """A blueprint, and the records of a worker that acts itself or asks a server."""
+    if served:
+        with make_served(**values) as running:
+            return running.blueprint, running.collect(blocks)[0]
+    blueprint = make_blueprint(**values)
+    return blueprint, collect_records(blueprint, blocks)[0]
 
 
 @pytest.mark.parametrize("envs", [1, 3])
@@ -121,8 +129,9 @@ def test_actions_reach_the_environment_and_the_row_that_asked(envs):
     """The counting environment says in each observation which one it is, and what was done."""
     with make_served(envs_per_worker=envs, debug=True) as served:
         records, _, _, _ = served.collect(16)
-    check_rows(unrolls_of(served, records), envs, min_rows=75)
-    env_ids = served.blueprint.schema.unroll(records).env_id
+    schema = served.blueprint.schema
+    check_rows([[schema.unroll(r) for r in block] for block in records], envs, min_rows=75)
+    env_ids = schema.unroll(records).env_id
     assert env_ids.tolist() == [list(range(envs))] * 16
 
 
@@ -331,62 +340,25 @@ def test_a_server_that_does_not_answer_is_an_error_that_says_so(monkeypatch):
         actor.answer()
 
 
-@pytest.fixture
-def make_pool():
-    pools = []
-
-    def make(blueprint, max_restarts=3, server=None):
-        pool = ProcessPool(
-            blueprint.workers(), make_board(blueprint), slots=2, max_restarts=max_restarts,
-            server=server or blueprint.server(),
-        )  # fmt: skip
-        pools.append(pool)
-        pool.start()
-        return pool
-
-    yield make
-    for pool in pools:
-        pool.stop(3.0)
-
-
-def served_blueprint(**values):
-    return make_blueprint(**{"inference": "server", "device": "cpu", "worker_count": 2, **values})
-
-
-def gather_until(pool, condition):
-    """Blocks until `condition(blocks)`."""
-    taken, deadline = [], time.monotonic() + HANGS_S
-    while not condition(taken):
-        assert time.monotonic() < deadline
-        taken += gather(pool, 1)
-    return taken
-
-
 @pytest.mark.process
 def test_a_killed_worker_and_a_killed_server_are_replaced_and_no_unroll_is_missed(
-    make_pool, caplog
+    make_process_pool, caplog
 ):
-    blueprint = served_blueprint()
-    pool = make_pool(blueprint)
-    taken = gather_until(pool, lambda blocks: {worker for worker, _ in blocks} == {0, 1})
+    blueprint = make_blueprint(inference="server", device="cpu", worker_count=2)
+    pool = make_process_pool(blueprint)
+    taken = gather_until(pool, all_of(0, 1))
 
     os.kill(pool._server.life.process.pid, signal.SIGKILL)
     taken += gather_until(pool, lambda blocks: pool.restarts == 1 and len(blocks) > 10)
     assert "inference server" in caplog.text
     assert "was killed by signal 9 (SIGKILL); restarting (1 of 3 in an hour)" in caplog.text
     assert pool._server.config.life == 1
-    for seqs in sequences(blueprint, taken).values():  # workers have only waited
-        assert seqs == list(range(len(seqs)))
+    check_no_unroll_is_missed(blueprint.schema, taken)  # workers have only waited
 
     os.kill(pool._members[0].life.process.pid, signal.SIGKILL)
-    taken += gather_until(pool, lambda blocks: starts_anew(blueprint, blocks, worker=0))
+    taken += gather_until(pool, first_block_of(0, blueprint.schema))
     assert pool.restarts == 2
     assert "worker 0" in caplog.text
-    both = sequences(blueprint, taken)
-    for env in range(3):
-        undisturbed, lives = both[1, env], both[0, env]
-        assert undisturbed == list(range(len(undisturbed)))
-        restart = lives.index(0, 1)  # the second life counts from 0 again
-        assert lives == [*range(restart), *range(len(lives) - restart)]
+    check_no_unroll_is_missed(blueprint.schema, taken, died=0)
     blocks = [[blueprint.schema.unroll(r) for r in records] for w, records in taken if w == 1]
     check_rows(blocks, 3, min_rows=20)

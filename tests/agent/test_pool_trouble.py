@@ -23,9 +23,10 @@ from tests.agent.light_workers import (
     light_server,
     light_worker,
 )
+from tests.agent.pools import all_of, gather_until, more_than
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
-from tests.deadlines import HANGS_S, wait_until
+from tests.deadlines import wait_until
 from tests.troubled import lives
 
 pytestmark = pytest.mark.process
@@ -35,32 +36,8 @@ PATIENT_S = 3600.0
 IMPATIENT_S = 3.0
 
 
-def gather_until(pool, condition):
-    """(worker, records) of the blocks that come until `condition(blocks)`."""
-    taken, deadline = [], time.monotonic() + HANGS_S
-    while not condition(taken):
-        assert time.monotonic() < deadline, pool.describe()
-        for block in pool.poll(0.2):
-            taken.append((block.worker_id, block.records.copy()))
-            block.release()
-    return taken
-
-
-def all_of(*workers):
-    return lambda taken: {worker for worker, _ in taken} == set(workers)
-
-
 def second_life_of(worker):
     return lambda taken: any(who == worker and life_and_number(r) >= (1, 0) for who, r in taken)
-
-
-@pytest.fixture
-def pools():
-    """Every pool that is put here is stopped in the end."""
-    pools = []
-    yield pools
-    for pool in pools:
-        pool.stop(1.0)
 
 
 @pytest.fixture
@@ -87,29 +64,20 @@ def make_pool(pools, monkeypatch):
 
 
 @pytest.fixture
-def make_real_pool(pools, tmp_path, monkeypatch):
+def make_real_pool(make_process_pool, tmp_path, monkeypatch):
     """Pools of real workers in environments of tests/troubled.py."""
     monkeypatch.setenv("TROUBLE_DIR", str(tmp_path))
 
-    def make(env, timeout_s=PATIENT_S):
+    def make(env):
         blueprint = make_blueprint(env=f"tests.troubled:tests/{env}-v0")
-        pool = ProcessPool(
-            blueprint.workers(),
-            make_board(blueprint),
-            slots=2,
-            max_restarts=100,
-            worker_timeout_s=timeout_s,
-        )
-        pools.append(pool)
-        pool.start()
-        return pool
+        return make_process_pool(blueprint, worker_timeout_s=PATIENT_S)
 
     return make
 
 
 def test_a_stopped_worker_is_killed_and_replaced_and_said_to_have_been_stopped(make_pool, caplog):
     pool = make_pool(timeout_s=IMPATIENT_S)
-    gather_until(pool, lambda taken: len(taken) > 2)
+    gather_until(pool, more_than(2))
     os.kill(pool._members[0].life.process.pid, signal.SIGSTOP)
     gather_until(pool, second_life_of(0))
     assert "and gave no sign of life for" in caplog.text
@@ -159,7 +127,7 @@ def test_a_learner_that_was_asleep_for_hours_does_not_kill_its_workers(make_pool
 
 def silent_life(pool, phase):
     """A worker's process that gives no sign of life from now on."""
-    gather_until(pool, lambda taken: len(taken) > 2)
+    gather_until(pool, more_than(2))
     life = pool._members[0].life
     os.kill(life.pid, signal.SIGSTOP)
     wait_until(life._is_stopped)  # it may be in the middle of a sign
@@ -210,7 +178,7 @@ def test_a_crash_is_reported_with_the_place_in_the_code(make_pool, caplog):
 
 def test_a_death_is_seen_although_a_copy_of_the_worker_holds_its_pipes_open(make_pool, caplog):
     pool = make_pool("fork")
-    gather_until(pool, lambda taken: len(taken) > 2)
+    gather_until(pool, more_than(2))
     first = pool._members[0].life.process.pid
     taken = gather_until(pool, second_life_of(0))
     assert "was killed by signal 9 (SIGKILL) after 15 unrolls" in caplog.text
@@ -246,7 +214,7 @@ def test_a_mistake_in_the_environment_ends_the_run_soon_and_shows_itself(make_po
 
 def test_a_successor_that_cannot_be_started_is_tried_again(make_pool, monkeypatch, caplog):
     pool = make_pool()
-    gather_until(pool, lambda taken: len(taken) > 2)
+    gather_until(pool, more_than(2))
     place = pool._members[0]
     launch, calls = place.life.launch, []
 
@@ -272,7 +240,7 @@ def test_a_back_off_holds_up_nobody_else(make_pool):
         if deaths < 8:
             skipped_s[0] += 60.0
             gather_until(pool, lambda _: pool.alive() == 2)
-    taken = gather_until(pool, lambda taken: len(taken) > 20)  # the next is due in a minute
+    taken = gather_until(pool, more_than(20))  # the next is due in a minute
     assert all_of(1)(taken)
     assert pool.alive() == 1
     assert pool.describe()[0].startswith("worker 0: starts in ")
@@ -282,7 +250,7 @@ def test_a_back_off_holds_up_nobody_else(make_pool):
 
 def test_after_a_stop_what_environments_forgot_is_gone_too(make_real_pool, tmp_path):
     pool = make_real_pool("Careless")
-    gather_until(pool, lambda taken: len(taken) > 2)
+    gather_until(pool, more_than(2))
     left = troubled.simulators(tmp_path) - troubled.closed(tmp_path)
     assert len([pid for pid in left if lives(pid)]) >= 3
     pool.stop(60.0)

@@ -43,9 +43,7 @@ def cluster(_one_at_a_time, _own_token, folder):
 
 
 @pytest.fixture
-def make_pool():
-    pools = []
-
+def make_pool(pools):
     def make(blueprint, address="", *, is_insecure=False):
         settings = RaySettings(
             address, blueprint.choices.worker_count, blueprint.acting_weights.nbytes,
@@ -61,6 +59,4 @@ def make_pool():
         pools[-1].start()
         return pools[-1]
 
-    yield make
-    for pool in pools:
-        pool.stop(3.0)
+    return make

@@ -38,17 +38,13 @@ def no_cluster():
 
 
 @pytest.fixture
-def make_pool():
-    pools = []
-
+def make_pool(pools):
     def make(settings, weights=None):
         pools.append(GatewayPool(settings, weights or board()))
         pools[-1].start()
         return pools[-1]
 
-    yield make
-    for pool in pools:
-        pool.stop(3.0)
+    return make
 
 
 class Stream:
