@@ -17,8 +17,3 @@ def state_at(updates, **more):
         "tally": {"updates": updates, "agent_steps": 100 * updates},
     }
     return {**state, **more}
-
-
-def replay_with(**more):
-    """Replay contents, as far as their file matters: whatever a test wants to find again."""
-    return more

@@ -17,7 +17,7 @@ from ritornello.agent.stored.checkpoint_tree import encode
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.core import atomic_file, faults, files
 from ritornello.core.errors import CheckpointError
-from tests.agent.states import replay_with, state_at
+from tests.agent.states import state_at
 from tests.faulty import Fault, Plan
 
 
@@ -174,7 +174,7 @@ def test_a_url_that_leads_nowhere_says_what_was_expected_and_what_there_is(tmp_p
 def test_the_last_k_are_kept_and_their_replay_with_them(tmp_path, keep_last):
     writer = CheckpointWriter(tmp_path, keep_last=keep_last)
     for n in range(1, 5):
-        writer.save(state_at(n), updates=n, agent_steps=n, replay=replay_with(n=np.array([n])))
+        writer.save(state_at(n), updates=n, agent_steps=n, replay={"n": np.array([n])})
     kept = [f"update_{n:09d}" for n in range(max(1, 5 - keep_last), 5)]
     assert names(tmp_path, "*.pt") == [f"{stem}.pt" for stem in kept]
     assert names(tmp_path, "*.replay") == [f"{stem}.replay" for stem in kept]
@@ -190,7 +190,7 @@ def test_milestones_are_left_once_per_interval_and_never_dropped(tmp_path):
 
 def test_replay_contents_come_back_and_damage_is_an_error_and_absence_a_warning(tmp_path, caplog):
     records = np.arange(100, dtype=np.uint8)
-    replay = replay_with(records=records)
+    replay = {"records": records}
     path = CheckpointWriter(tmp_path).save(state_at(1), updates=1, agent_steps=1, replay=replay)
     assert np.array_equal(load(path).load_replay()["records"], records)
     replay_path = path.with_suffix(".replay")

@@ -11,7 +11,7 @@ from ritornello.agent.stored import checkpoint_file, checkpoint_writer
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.core.errors import CheckpointError
-from tests.agent.states import replay_with, state_at
+from tests.agent.states import state_at
 from tests.agent.test_checkpoint import names, save_several
 
 NAN, INF = float("nan"), float("inf")
@@ -43,9 +43,7 @@ def test_weights_that_are_not_finite_are_refused_and_nothing_changes(tmp_path, b
         (square if where == "optimiser" else weights)[0 if where == "first" else -1] = bad
     named = {"optimiser": "square_avg", "float": "lr"}.get(where, "mu")
     for save in (
-        lambda state: writer.save(
-            state, updates=2, agent_steps=2, replay=replay_with(a=np.ones(3))
-        ),
+        lambda state: writer.save(state, updates=2, agent_steps=2, replay={"a": np.ones(3)}),
         lambda state: writer.save_best(state, score=2.0),
     ):
         with pytest.raises(
@@ -93,7 +91,7 @@ def test_an_update_is_saved_once_and_its_files_are_not_written_over(tmp_path, mo
     writer = CheckpointWriter(tmp_path)
 
     def save(n, mark):
-        writer.save(state_at(n), updates=n, agent_steps=n, replay=replay_with(mark=mark))
+        writer.save(state_at(n), updates=n, agent_steps=n, replay={"mark": mark})
 
     save(1, 10)
     save(1, 11)
@@ -213,9 +211,7 @@ class Evil:
 
 @pytest.mark.parametrize("kind", ["archive", "legacy", "raw pickle", "state", "replay"])
 def test_a_payload_does_not_run_and_the_message_is_one_plain_line(tmp_path, kind):
-    path = CheckpointWriter(tmp_path).save(
-        state_at(1), updates=1, agent_steps=1, replay=replay_with(a=1)
-    )
+    path = CheckpointWriter(tmp_path).save(state_at(1), updates=1, agent_steps=1, replay={"a": 1})
     evil = {"format_version": 1, "state": {"a": Evil(tmp_path)}}
     if kind == "raw pickle":
         path.write_bytes(pickle.dumps(evil))

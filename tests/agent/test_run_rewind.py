@@ -12,7 +12,7 @@ from ritornello.agent.stored.run_rewind import check_not_saved_since, take_back
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.run_files import read_records
 from tests.agent.runs import COUNTING, QUIET
-from tests.agent.states import replay_with, state_at
+from tests.agent.states import state_at
 
 NOW = datetime(2026, 11, 22, 13, 45)
 CUT = "cut_20261122-134500"
@@ -27,7 +27,7 @@ def run_with(folder, updates, best):
     run = RunFolder(folder)
     writer = CheckpointWriter(run.checkpoints, keep_last=9, milestone_steps=1500)
     for n in updates:
-        writer.save(state_at(n), updates=n, agent_steps=100 * n, replay=replay_with(n=n))
+        writer.save(state_at(n), updates=n, agent_steps=100 * n, replay={"n": n})
     writer.save_best(state_at(best), score=float(best))
     return run
 

@@ -14,7 +14,7 @@ from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core import faults
 from ritornello.core.stop_signals import StopSignals
 from tests.agent.runs import Noted, make_blueprint
-from tests.agent.states import replay_with, state_at
+from tests.agent.states import state_at
 from tests.faulty import Fault, InjectedFault, Plan
 
 
@@ -124,13 +124,13 @@ def test_whoever_is_ended_while_saving_goes_on_from_the_newest_weights_and_some_
         folder, plan = tmp_path / str(nth), Plan([Fault(("file.*", "save.*"), "raise", nth=nth)])
         writer = CheckpointWriter(folder, keep_last=1)
         writer.save(state_at(1), updates=1, agent_steps=1, replay_follows=True)
-        writer.save_replay(1, replay_with(n=1))
+        writer.save_replay(1, {"n": 1})
         writer = CheckpointWriter(folder, keep_last=1)
         end = "whole"
         try:
             with faults.loaded(plan):
                 writer.save(state_at(2), updates=2, agent_steps=2, replay_follows=True)
-                writer.save_replay(2, replay_with(n=2))
+                writer.save_replay(2, {"n": 2})
         except InjectedFault:
             end = "cut"
         CheckpointWriter(folder, keep_last=1)  # by the next session
