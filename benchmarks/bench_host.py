@@ -117,6 +117,20 @@ def played(step_ms: float) -> Callable[[Callable[[], Any]], tuple[Callable[[], N
     return record
 
 
+class OnDevice(torch.Tensor):
+    """Bytes of a batch there, which a GPU copies to where its recording reads them."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # what is computed is plain
+
+    def clone(self, **_: Any) -> OnDevice:
+        """Return itself."""
+        return self
+
+    def copy_(self, *_: Any, **__: Any) -> OnDevice:
+        """Copy nothing: it takes no processor."""
+        return self
+
+
 class PlayedFeed(Feed):
     """Hands batches over as bytes, as to a GPU, from memory that is used again and again."""
 
@@ -133,7 +147,8 @@ class PlayedFeed(Feed):
         packed = self._memory.pop(0)
         self._memory.append(packed)
         self.pack(draws, update, packed)
-        return PackedBatch(self.layout, packed, torch.tensor([draw.item.id for draw in draws]))
+        there = packed.as_subclass(OnDevice)
+        return PackedBatch(self.layout, there, torch.tensor([draw.item.id for draw in draws]))
 
 
 class Watch(threading.Thread):
