@@ -6,8 +6,8 @@ themselves (`Sampler.keys` in replay/sampler.py). Next to read: replay/registry.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
@@ -61,11 +61,11 @@ def whole_number(value: Any) -> int:
 
 
 def _as_number(value: Any) -> Any:
-    """Return the number that a text such as 1e-3 means, which YAML 1.1 takes for no number."""
-    return float(value) if isinstance(value, str) and _SCIENTIFIC.fullmatch(value) else value
-
-
-_SCIENTIFIC = re.compile(r"\d{1,15}(\.\d{0,15})?[eE][+-]?\d\d?", re.ASCII)
+    """Return the number that a text means: YAML 1.1 takes 1e-3 for text."""
+    for kind in (int, float) if isinstance(value, str) else ():
+        with suppress(ValueError):
+            return kind(value)
+    return value
 
 
 def boolean(value: Any) -> bool:

@@ -16,7 +16,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
@@ -257,18 +256,10 @@ def _from_short(part: str) -> dict[str, Any]:
     values = {key: parse_yaml(text, f"{key} of replay_parameters") for key, text in given.items()}
     return {
         "type": ":".join(kind),
-        "capacity": _number_or_text(capacity),
-        "sample_ratio": _number_or_text(ratio),
+        "capacity": capacity,
+        "sample_ratio": ratio,
         **values,
     }
-
-
-def _number_or_text(text: str) -> int | float | str:
-    """Return the number that a text is; what is none is refused where its key is known."""
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
-    return text
 
 
 def _buffer_config(position: int, given: Any) -> BufferConfig:

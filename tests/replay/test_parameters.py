@@ -108,7 +108,7 @@ def test_the_fill_threshold_is_exact():
         ([{**queue(1), "type": "standart"}], "expected queue, .* did you mean standard"),
         ([queue(0)], "capacity of replay buffer 1 is 0"),
         ("queue:1__0:1", "capacity of replay buffer 1 is '1__0', expected whole number >= 1"),
-        ("queue:1.5e0:1", "capacity of replay buffer 1 is 1.5, expected whole number >= 1"),
+        ("queue:1.5e0:1", "capacity of replay buffer 1 is '1.5e0', expected whole number >= 1"),
         ("queue:4:0.5.5", "sample_ratio of replay buffer 1 is '0.5.5', expected number"),
         ("queue:1e99999:1", "capacity of replay buffer 1 is"),
         ([queue(1, 0)], "sample_ratio"),
