@@ -209,7 +209,7 @@ class View:
 
     def _losses_line(self) -> str:
         """Return the losses that the algorithm has."""
-        names = {name: metric for name, metric, _ in FIGURES["Losses"][:3]}
+        names = {name: metric for name, metric, _ in FIGURES["Losses"][:3]}  # up to entropy
         shown = [f"{name} {self._get(m)}" for name, m in names.items() if m in self._values]
         return f"losses: {', '.join(shown)}" if shown else ""
 
