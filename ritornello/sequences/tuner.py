@@ -26,6 +26,7 @@ import contextlib
 import importlib
 import json
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -358,11 +359,14 @@ def _import_optuna() -> Any:
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """Make one message of what Optuna, SQLAlchemy and SQLite raise, which have no common base."""
+    """Make one message of what comes through Optuna, whose errors have no common base."""
     try:
         yield
     except (PlatformError, OSError):
         raise
     except Exception as error:
+        frames = traceback.walk_tb(error.__traceback__)
+        if not any(frame.f_globals["__name__"].startswith("optuna.") for frame, _ in frames):
+            raise
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise TuningFailed(f"{STUDY_FILE} cannot be used: {shown_text(lines[0], 300)}") from error

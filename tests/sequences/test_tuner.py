@@ -112,6 +112,16 @@ def test_trials_are_run_ranked_and_written_down(tmp_path):
     assert (folder.path / "trials.md").read_text().count("| complete |") == 4
 
 
+def test_an_error_of_our_own_is_not_told_as_one_of_the_study(tmp_path, monkeypatch):
+    def fail(*given):
+        raise ValueError("ours")
+
+    folder = begun(tmp_path)
+    monkeypatch.setattr(tuner, "run_sequence", fail)
+    with pytest.raises(ValueError, match="ours"):
+        work(folder)
+
+
 def test_a_trial_below_the_median_is_ended_early(tmp_path, monkeypatch):
     folder = begun(tmp_path, trials=2)
     monkeypatch.setattr(Search, "worth", lambda *given: (50.0, 60.0, 1.0)[len(folder.runs) - 1])
