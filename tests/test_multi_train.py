@@ -122,7 +122,8 @@ ON_FROM_A = {"op_mode": "train_w_load", "load_model_url": {"run": "a"}}
     ("data", "message"),
     [
         ({"bse": {}}, "unknown key bse; did you mean base"),
-        ({"runs": [{"name": "a", "flag": {}}]}, r"unknown key runs\[0\].flag"),
+        ({"runs": [{"name": "a", "flag": {}}]}, r"unknown key runs\[0\].flag; did you mean flags"),
+        ({"runs": [{"name": "a", "bse": {}}]}, r"runs\[0\].bse$"),
         ({"runs": ["a"]}, r"runs\[0\] is 'a': expected keys with values"),
         (None, "its content is None: expected keys with values"),  # of an empty file
         ({"runs": [{"name": "b", "flags": {"load_model_url": {"rum": "a"}}}]}, "a path or {run"),

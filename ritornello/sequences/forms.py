@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
@@ -41,15 +41,22 @@ def checked(model: type[Model], data: Any, where: str) -> Model:
     try:
         return TypeAdapter(model).validate_python(data)
     except ValidationError as error:
-        known = list(getattr(model, "model_fields", ()))
-        problems = [_problem(each, known) for each in error.errors()[:MAX_PROBLEMS_SHOWN]]
+        problems = [_problem(each, model, data) for each in error.errors()[:MAX_PROBLEMS_SHOWN]]
         raise ConfigError(f"{where}: " + "\n".join(dict.fromkeys(problems))) from error
 
 
-def _problem(error: Any, known: list[str]) -> str:
+def _problem(error: Any, form: Any, data: Any) -> str:
     """Return "runs[3].name is 5: expected a valid string" for one of pydantic's errors."""
-    place = ""
+    place, known = "", list[str]()
     for part in error["loc"]:
+        fields = getattr(form, "model_fields", {})
+        known = [field.alias or name for name, field in fields.items()]
+        form = _form_in(fields[part].annotation) if part in fields else form
+        try:
+            data = data[part]
+        except (LookupError, TypeError):
+            if error["type"] != "missing":
+                continue  # pydantic's name for one of several forms that a value may have
         place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else str(part)
     if error["type"] == "extra_forbidden":
         hint = did_you_mean(str(error["loc"][-1]), known)
@@ -63,3 +70,10 @@ def _problem(error: Any, known: list[str]) -> str:
     if not place:
         return cut(message, 400)
     return f"{shown_text(place)} is {shown(error['input'])}: {cut(message, 400)}"
+
+
+def _form_in(kind: Any) -> Any:
+    """Return the form that a type is or holds, as list[Form] does; None if there is none."""
+    if isinstance(kind, type) and issubclass(kind, Form):
+        return kind
+    return next(filter(None, map(_form_in, get_args(kind))), None)
