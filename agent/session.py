@@ -97,7 +97,7 @@ def _resolve(
             flags = flags.model_copy(update=update)
         elif begins and flags.action_set in ("", "all"):
             flags = _with_actions_of(checkpoint, flags)
-        elif not begins and max(len(envs), saved.task_count) > 1 and envs != saved.tasks:
+        elif not begins and envs != saved.tasks:
             raise CheckpointError(
                 f"{checkpoint.path} is of a run of {shown_text(saved.env_id)}, got "
                 f"--env={flags.env}: expected the same games in the same order to resume it. To "

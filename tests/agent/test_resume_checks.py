@@ -13,10 +13,10 @@ from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_file import write_tree
 from ritornello.agent.stored.checkpoint_tree import encode
 from ritornello.agent.testing.score_table import SCORES, SCORES_PER_LIFE
-from ritornello.core.errors import ConfigError
+from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.wrappers import trusted_modules
-from tests.agent.runs import COUNTING, QUIET
+from tests.agent.runs import BOTH_GAMES, COUNTING, QUIET
 
 SMALL = (
     f"--env={COUNTING}", "--reproducible=True", "--environment_max_steps=400", "--seed=1",
@@ -25,6 +25,7 @@ SMALL = (
     "--learner_thread_count=1", "--training_fill_in_factor=0.01", "--avg_buff_size=5",
     "--normalise_pixels=each", *QUIET,
 )  # fmt: skip
+OTHER_GAME = BOTH_GAMES.split(",")[1]
 TABLES = (SCORES, SCORES_PER_LIFE)
 RESUME = ("--op_mode=train_w_load", "--environment_max_steps=1000")
 
@@ -70,6 +71,12 @@ def test_a_run_is_gone_on_from_with_its_own_flags_and_nothing_is_said(run):
 def test_another_kind_of_optimiser_is_refused_unless_it_begins_afresh(run):
     refused(run, "--optimizer=rmsprop", match="--optimizer=rmsprop, but .*--optimizer=adam")
     notes(run, "--optimizer=rmsprop", "--load_optimizer_save=False")
+
+
+@pytest.mark.parametrize("env", [OTHER_GAME, BOTH_GAMES])
+@pytest.mark.parametrize("flag", ["--reproducible=False", "--new_run_folder=True"])
+def test_other_games_are_refused_also_where_they_look_the_same(run, env, flag):
+    refused(run, f"--env={env}", flag, match="same games.*--op_mode=train", kind=CheckpointError)
 
 
 def test_settings_of_the_optimiser_come_from_the_flags_of_the_session(run):
