@@ -167,7 +167,10 @@ def _check_same(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
     # Flag, its value where the checkpoint does not say it, and what to do about another value.
     checks = [
         ("algorithm", "impala", NEW_RUN),  # earlier versions had no other
-        ("use_popart", flags.use_popart, f"Its values are in the units of that. {NEW_RUN}"),
+        *(
+            (name, getattr(flags, name), f"Its values are in the units of that. {NEW_RUN}")
+            for name in ("use_popart", "reward_clipping_method")
+        ),
     ]
     if flags.load_optimizer_save:
         fresh = "--load_optimizer_save=False begins with a fresh optimiser."

@@ -90,7 +90,9 @@ def test_settings_of_the_optimiser_come_from_the_flags_of_the_session(run):
         assert torch.equal(state["exp_avg_sq"], moments[number]["exp_avg_sq"])
 
 
-@pytest.mark.parametrize("flag", ["--use_popart=False", "--normalise_pixels=rare"])
+@pytest.mark.parametrize(
+    "flag", ["--use_popart=False", "--normalise_pixels=rare", "--reward_clipping_method=log"]
+)
 def test_what_values_and_pixels_are_measured_in_cannot_be_switched(run, flag):
     refused(run, flag, match=f"{flag}, but .*expected the same")
 
