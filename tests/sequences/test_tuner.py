@@ -74,7 +74,10 @@ def starts(folder, run=0):
     ("changes", "message"),
     [
         ({"serch": {}}, "did you mean search"),
-        ({"search": {"lr": {"form": 0.1, "to": 0.9}}}, "unknown key search.lr.form; did you mean from"),
+        (
+            {"search": {"lr": {"form": 0.1, "to": 0.9}}},
+            "unknown key search.lr.form; did you mean from",
+        ),
         ({"prune": {"evry": 1}}, "unknown key prune.evry; did you mean every"),
         ({"prune": {"every": "x"}}, "prune.every is 'x': expected a valid integer"),
         ({"prune": True}, "prune is True: expected False"),
