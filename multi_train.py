@@ -189,7 +189,7 @@ def _opened(arguments: argparse.Namespace, rest: Sequence[str]) -> SequenceFolde
 
 
 def _tune(terminal: Terminal, folder: SequenceFolder) -> int:
-    """Work on a search; return 0 if it is done, 1 if nothing came of it, 130 if interrupted."""
+    """Work on a search; return 0 if it is done, 1 if no trial ended, 130 if interrupted."""
     path = shown_text(str(folder.path))
     with Interrupts().installed() as interrupts:
         search = load_search(folder.path / TUNING_FILE)

@@ -113,7 +113,7 @@ def _atari(config: EnvConfig, spec: EnvSpec) -> dict[str, Any]:
 
 
 def _observation(env: gymnasium.Env, spec: EnvSpec, inputs: list[str]) -> list[dict[str, Any]]:
-    """Return what becomes of each leaf of an observation, in the order in which numbers are put."""
+    """Return how each leaf of an observation is prepared, in the order in which numbers are put."""
     by_part = dict(zip((part.name for part in spec.observation_parts), inputs, strict=False))
     said = (getattr(env, "metadata", None) or {}).get("channels")
     shown, alone, found = mask_taken_out(env), "", []

@@ -105,7 +105,7 @@ class Control:
     # --- the trainer's side ----------------------------------------------------------------------
 
     def tell(self) -> None:
-        """Say which commands are taken from now on, and what became of the last ones."""
+        """Say which commands are taken from now on, and how the last ones ended."""
         self._run.status.show(
             {
                 "control": {
@@ -206,7 +206,7 @@ class Control:
     # --- commands --------------------------------------------------------------------------------
 
     def _obey(self, command: Command) -> str:
-        """Do what a command says; return what became of it, in words that begin with done."""
+        """Do what a command says; return its outcome, in words that begin with done."""
         if command.name not in self._commands:
             why = f"this run takes only {', '.join(self._commands)}"
             return f"refused: {why if self._commands else NO_CHANGE}"

@@ -1,4 +1,4 @@
-"""Evaluation during training: when it is due, and what comes of it.
+"""Evaluation during training: when it is due, and its results.
 
 * `InTurn`: in a reproducible run the trainer's thread plays, after the update at which an
   evaluation falls due. A run that is resumed goes on exactly; an evaluation that the user
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 class Evaluating:
-    """When an evaluation is due, and what came of the last ones. Belongs to the main thread."""
+    """When an evaluation is due, and the last results. Belongs to the main thread."""
 
     def __init__(self, run: Run) -> None:
         """Start nothing."""
@@ -75,7 +75,7 @@ class Evaluating:
         return []
 
     def request(self) -> str:
-        """Wish for an evaluation now, besides those that fall due; return what becomes of it."""
+        """Wish for an evaluation now, besides those that fall due; return the answer in words."""
         if self.is_off:
             return (
                 "refused: evaluations have failed and are switched off in this session; see the log"
@@ -120,7 +120,7 @@ class Evaluating:
         }
 
     def _book(self, rows: list[Row], done: Done) -> None:
-        """Write down what came of an evaluation."""
+        """Write down the results of an evaluation."""
         self._count += 1
         for row in rows:
             task = f"_{self._tasks.index(row.game)}" if len(self._tasks) > 1 else ""

@@ -56,7 +56,7 @@ def log_start(session: Session, folder: RunFolder) -> None:
     is_atari_run = any(map(is_atari, flags.env.split(",")))
     if not is_atari_run and (rules := idle_rules(flags, spec.shows_images)):
         named = ", ".join(f"--{name}" for name in rules)
-        log.info("note: nothing comes of %s: without Atari, its rules do not apply", named)
+        log.info("note: without effect: %s (the rules of Atari do not apply here)", named)
     if idle := without_effect(flags, session.argv):
         named = ", ".join(f"--{name}" for name in idle)
         log.warning("no effect with --algorithm=%s: %s", flags.algorithm, named)

@@ -152,7 +152,7 @@ class Saving:
             self._try(self._save_best)
 
     def now(self) -> str:
-        """Save because somebody asks for it; return what became of it.
+        """Save because somebody asks for it; return the outcome in words.
 
         Raises:
           CheckpointError: if it could not be written.

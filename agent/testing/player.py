@@ -59,7 +59,7 @@ def make_filmed_env(config: EnvConfig, seeds: Sequence[int]) -> GymVector:
 
 @dataclass(frozen=True)
 class Step:
-    """One decision in each of E environments, and what came of it."""
+    """One decision in each of E environments, and its results."""
 
     inputs: Inputs  # [E, ...], what the model looked at
     state: torch.Tensor  # [E, state_count], its memory before the decision

@@ -243,7 +243,7 @@ class Fingerprints:
         self._hashes = [_begun(stack) for stack in first_stacks]
 
     def add(self, actions: np.ndarray, result: StepResult) -> None:
-        """Take in a step: the actions [E, *action_shape], and what came of them."""
+        """Take in a step: the actions [E, *action_shape], and their results."""
         for index, is_first in enumerate(result.first.tolist()):
             if is_first:
                 self._hashes[index] = _begun(result.stacks[index])

@@ -1,7 +1,7 @@
 """The comparison at the end of a sequence: what `multi_train.py` writes into its folder.
 
 It is the page and the figure of `ritornello.analysis compare` (analysis/comparison.py), a table
-of how far each group has come, and one line of CSV for each run, whatever became of it.
+of how far each group has come, and one line of CSV for each run, also of those that failed.
 
 A plan with the key `test` (sequences/plan.py) tests all checkpoints of each run into the scores.csv
 and scores_per_life.csv of its folder (agent/testing/score_table.py). Here the last checkpoint of

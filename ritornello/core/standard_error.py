@@ -1,4 +1,4 @@
-"""Lines to the standard error stream, whatever has become of it."""
+"""Lines to the standard error stream, even if nobody reads it any more."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ class SequenceFolder:
         return sorted(found, key=lambda made: (made.has_checkpoint(), made.path))
 
     def has_ended(self, run: RunState) -> bool:
-        """Whether a training came to its own end, whatever became of its process since.
+        """Whether a training came to its own end, however its process ended after that.
 
         Nothing is left to do then, and main.py would refuse to go on with it. A test says so by
         its exit status alone.

@@ -15,7 +15,7 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class Fault:
-    """What is done, and what may come of it."""
+    """What is done, and which outcomes are allowed."""
 
     name: str
     do: Callable  # of the session and a source of random numbers

@@ -1,4 +1,4 @@
-"""Input that nobody would write on purpose, and what becomes of it: honoured, or one message."""
+"""Input that nobody would write on purpose, which is honoured, or refused in one message."""
 
 from contextlib import contextmanager
 from typing import Any

@@ -1,6 +1,6 @@
 """Runs the code cells of a notebook without Jupyter, and writes their outputs into it.
 
-python -m tests.library.notebook docs/library.ipynb       run it anew, and keep what comes of it
+python -m tests.library.notebook docs/library.ipynb       run it anew, and keep its output
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""A training that came to its own end is done, whatever became of its process and of our file."""
+"""A training that came to its own end is done, however its process and our file ended."""
 
 import signal
 

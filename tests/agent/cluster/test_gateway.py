@@ -48,7 +48,7 @@ def make_pool(pools):
 
 
 class Stream:
-    """What came of players: every block is compared with what it must be."""
+    """Blocks of players: every block is compared with what it must be."""
 
     def __init__(self, pool):
         self.pool = pool
