@@ -20,7 +20,7 @@ from ritornello.analysis.options import (
     until_interrupted,
 )
 from ritornello.analysis.playing import LoadedAgent, load_player, play
-from ritornello.core.atomic_file import writable_folder, write_json
+from ritornello.core.atomic_file import atomic_file, writable_folder, write_json
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json, read_text
 from ritornello.core.spec import game_name
@@ -166,7 +166,8 @@ class Filming:
         names = list(agent.env_spec.action_meanings)
         recorded = {"env": self._env, "seed": self._seed, "action_names": names, "actions": actions}
         write_json(self._folder / "actions.json", recorded)
-        np.savez_compressed(self._folder / "maps.npz", allow_pickle=False, **arrays)
+        with atomic_file(self._folder / "maps.npz") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
         return arrays
 
     def write(
@@ -183,7 +184,8 @@ class Filming:
         with Film(folder / "film.mp4", self._rate) as film:
             for number, frame in enumerate(frames):
                 film.add(draw(frame, number))
-        iio.imwrite(folder / "still.png", draw(frames[still], still))
+        with atomic_file(folder / "still.png") as file:
+            iio.imwrite(file, draw(frames[still], still), extension=".png")
         facts = {
             "load_model_url": self.agent.url,
             "agent_steps": self.agent.agent_steps,
