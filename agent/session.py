@@ -71,6 +71,11 @@ def prepare(argv: Sequence[str], place: Place = ALONE_HERE) -> Session:
         raise
 
 
+def _without_modules(envs: Sequence[str]) -> list[str]:
+    """Return the ids of games without their modules, which a user may have moved since."""
+    return [env.rpartition(":")[2] for env in envs]
+
+
 def _resolve(
     argv: Sequence[str], flags: Flags, loaded: Mapping[str, Checkpoint], coordinator: Coordinator
 ) -> Session:
@@ -97,7 +102,7 @@ def _resolve(
             flags = flags.model_copy(update=update)
         elif begins and flags.action_set in ("", "all"):
             flags = _with_actions_of(checkpoint, flags)
-        elif not begins and envs != saved.tasks:
+        elif not begins and _without_modules(envs) != _without_modules(saved.tasks):
             raise CheckpointError(
                 f"{checkpoint.path} is of a run of {shown_text(saved.env_id)}, got "
                 f"--env={flags.env}: expected the same games in the same order to resume it. To "

@@ -79,6 +79,12 @@ def test_other_games_are_refused_also_where_they_look_the_same(run, env, flag):
     refused(run, f"--env={env}", flag, match="same games.*--op_mode=train", kind=CheckpointError)
 
 
+def test_a_game_whose_module_has_moved_is_gone_on_with(run):
+    moved = "tests.agent.runs:tests/Counting-v0"
+    session = resumed(run, f"--env={moved}", "--reproducible=False")
+    assert session.blueprint.flags.env == moved
+
+
 def test_settings_of_the_optimiser_come_from_the_flags_of_the_session(run):
     session = resumed(run, "--adam_eps=0.125")
     learner = session.blueprint.learner()

@@ -9,7 +9,7 @@ import pytest
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.agent.stored.model_file import save_model
-from ritornello.core.errors import ConfigError
+from ritornello.core.errors import CheckpointError, ConfigError
 from tests.agent.runs import make_blueprint, saved_state
 
 PAYLOAD = """
@@ -75,8 +75,11 @@ def test_an_environment_that_a_file_names_is_not_imported(
     named = [text.replace("EVIL", stranger.env) for text in (flags_env, spec_env)]
     url = of_stranger(tmp_path / "folder", kind, *named)
     argv = [f"--op_mode={mode}", f"--load_model_url={url}", f"--results_dir={tmp_path / 'r'}"]
-    if (flags_env, spec_env) == (TYPED, "EVIL") and mode != "test":
+    if (flags_env, spec_env) == (TYPED, "EVIL") and mode == "train":
         prepare(argv)  # another game of that shape: its name is only shown
+    elif (flags_env, spec_env) == (TYPED, "EVIL") and mode == "train_w_load":
+        with pytest.raises(CheckpointError, match=r"is of a run of stranger_.*the same games"):
+            prepare(argv)
     else:
         with pytest.raises(ConfigError, match=r"import the module 'stranger_.*--env=<mod"):
             prepare(argv)
