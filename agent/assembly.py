@@ -127,11 +127,7 @@ def model_of_shapes(flags: Flags, spec: EnvSpec) -> ActorCritic:
 
 
 def make_algorithm(flags: Flags, buffers: Sequence[str] = ()) -> Algorithm:
-    """Return the algorithm of --algorithm with its config.
-
-    Args:
-      flags: whose values reach the fields of the config that they are named for.
-      buffers: names of the replay buffers, in their order.
+    """Return the algorithm of --algorithm with its config, for replay buffers of these names.
 
     Raises:
       ConfigError: if there is none of that name, or a value cannot be.
@@ -159,9 +155,7 @@ def foreign_flags(flags: Flags) -> set[str]:
 def without_effect(flags: Flags, argv: Sequence[str]) -> list[str]:
     """Return those of `foreign_flags` that switch something on.
 
-    Args:
-      flags: flags of the session.
-      argv: the command line that they are of; of flags that are always on only typed ones count.
+    Of flags that are always on only those typed in `argv` count.
     """
     foreign = foreign_flags(flags)
     typed, off = modern(named_values(argv)), (None, 0, "none")
@@ -240,11 +234,8 @@ class Blueprint:
     ) -> Blueprint:
         """Resolve flags against the environment and the machine. Starts nothing.
 
-        Args:
-          flags: of the session.
-          place: which of several learners this is.
-          worker_count: of a cluster, where the flag leaves it to the program; None: as the flag
-            says.
+        `worker_count` is that of a cluster, where the flag leaves it to the program; None: as the
+        flag says.
 
         Raises:
           ConfigError: if they cannot be honoured here.
@@ -328,11 +319,7 @@ class Blueprint:
         )
 
     def workers(self, life: int = 0) -> list[WorkerConfig]:
-        """Return the config of every worker.
-
-        Args:
-          life: workers of different lives play different games.
-        """
+        """Return the config of every worker; those of different lives play different games."""
         shares, choices = task_shares(self.flags, self.env_spec), self.choices
         dealt = deal_tasks(shares, choices.worker_count, choices.envs_per_worker)
         first_core = _seat(self.flags, self.place) * self.choices.worker_count
@@ -364,11 +351,7 @@ class Blueprint:
         return [dealt.count(task) for task in range(self.env_spec.task_count)]
 
     def gateway(self, life: int = 0) -> GatewayConfig:
-        """Return the config of the gateway to workers on a Ray cluster.
-
-        Args:
-          life: workers of different lives play different games.
-        """
+        """Return the config of the gateway to workers on a Ray cluster; `life` as of `workers`."""
         from ritornello.agent.cluster.gateway import GatewayConfig
         from ritornello.agent.cluster.ray_cluster import RayCluster, RaySettings, python_paths
 
@@ -390,8 +373,7 @@ class Blueprint:
     def server(self, life: int = 0) -> ServerConfig | None:
         """Return the config of the inference server, or None if workers act themselves.
 
-        Args:
-          life: servers of different lives draw other actions.
+        Servers of different lives draw other actions.
         """
         if self.choices.inference == "worker":
             return None

@@ -100,14 +100,10 @@ class ActingModel:
         device: torch.device | str = "cpu",
         torso_dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Own `model`; its weights are arbitrary until the first `refresh`.
+        """Own `model`, which is on the CPU; its weights are arbitrary until the first `refresh`.
 
-        Args:
-          model: of the layout of `weights`, on the CPU.
-          weights: the layout of the board.
-          board: where the newest weights are.
-          device: where the model computes. On the CPU its weights are those of the board.
-          torso_dtype: of the torso's parameters on another device.
+        The layout of the board is `weights`, and so are the weights of a model that computes on the
+        CPU. On another device the torso's parameters are of `torso_dtype`.
         """
         self.model = model
         self.version = NO_VERSION  # learner updates in the weights

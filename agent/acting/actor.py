@@ -47,14 +47,7 @@ class Observation(NamedTuple):
         actions: ActionSpec = ONE_CHOICE,
         action_mask: np.ndarray | None = None,
     ) -> Observation:
-        """Return what environments show that have just been reset.
-
-        Args:
-          stacks: [E, S, *frame_shape], from `EnvVector.reset`.
-          task_id: [E] int64; None: all play game 0.
-          actions: what an action is.
-          action_mask: [E, P] bool, of `EnvVector.action_mask`.
-        """
+        """Return what environments show that have just been reset; by default all play game 0."""
         count = len(stacks)
         return cls(
             stacks,
@@ -107,14 +100,10 @@ class Actor:
         greedy: bool = False,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Wrap an acting model; `seed` starts this actor's own stream of random numbers.
+        """Wrap an acting model on `device`; equal seeds give equal draws on the same device.
 
-        Args:
-          model: the acting model, on `device`.
-          seed: equal seeds give equal draws on the same device.
-          with_features: True if decisions carry features.
-          greedy: take the most probable action instead of a draw.
-          device: where the model computes; observations and answers are on the CPU in any case.
+        Observations and answers are on the CPU in any case. A greedy actor takes the most probable
+        action instead of a draw.
         """
         self._model = model
         self._device = torch.device(device)
@@ -140,14 +129,10 @@ class Actor:
 
     @torch.inference_mode()
     def decide(self, observation: Observation, state: torch.Tensor) -> tuple[Action, torch.Tensor]:
-        """Choose actions given the memory, which the caller keeps.
+        """Choose actions given the memory; return them and the memory after them.
 
-        Args:
-          observation: E of them; the stacks in pinned memory if the device is a GPU.
-          state: [E, state_count] on the device; not written to.
-
-        Returns:
-          The actions, and the memory after them.
+        The caller keeps the memory, [E, state_count] on the device, which is not written to. Stacks
+        are in pinned memory if the device is a GPU.
         """
         _, features, heads, after = self.forward(observation, state)
         decision = Action(

@@ -12,19 +12,12 @@ from ritornello.replay.several_games import played_games
 def deal_tasks(
     shares: Sequence[float], worker_count: int, envs_per_worker: int
 ) -> list[tuple[int, ...]]:
-    """Deal the games out to the environments of all workers.
+    """Deal the games out to the environments of all workers; return the games of each worker's.
 
     A game of share 0 gets none. Every other gets at least one environment, and otherwise its share
     of them, rounded by largest remainders; a worker gets an equal part of each game, give or take
     one environment. Its own are in the order of the games, so that neighbours play the same one.
-
-    Args:
-      shares: K numbers, the weight of each game; not negative, and at least one positive.
-      worker_count: number of workers.
-      envs_per_worker: number of environments of each worker.
-
-    Returns:
-      For each worker, the number of the game that each of its environments plays.
+    Shares are not negative, and at least one is positive.
 
     Raises:
       ConfigError: if there are fewer environments than games that are played, or the shares are

@@ -55,10 +55,7 @@ class RemoteActor:
     ) -> None:
         """Take over a group's letter, after the answer to a predecessor if one is pending.
 
-        Args:
-          mailbox: mailbox of this worker.
-          group: number of the group of its environments.
-          beat: is told now and then that this worker only waits.
+        `beat` is told now and then that this worker only waits.
         """
         self.version = NO_VERSION
         self._beat = beat
@@ -109,14 +106,9 @@ class InferenceServer:
         board: WeightBoard,
         beat: Callable[[Phase], None] = no_beat,
     ) -> None:
-        """Build the model on its device.
+        """Build the model on its device; `beat` is told what happens, at each change.
 
-        Args:
-          config: architecture and device of the model, and settings of the server.
-          mailboxes: mailboxes of all workers.
-          doorbell: pipe through which workers wake the server.
-          board: where the newest weights are.
-          beat: is told what happens, at each change.
+        Workers wake the server through the doorbell.
         """
         self._beat = beat
         spec, device = config.env_spec, config.device

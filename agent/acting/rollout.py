@@ -41,12 +41,8 @@ class Rollout:
     ) -> None:
         """Start all environments; the first `collect` begins at their first observations.
 
-        Args:
-          lanes: the groups of environments, in the order of their rows; E is the sum of their
-            sizes.
-          schema: layout of the unrolls.
-          worker_id: number of the worker, which is written into each unroll.
-          beat: function that is called with the present phase, at each change.
+        The lanes are in the order of their rows, and E is the sum of their sizes. `worker_id` is
+        written into each unroll. `beat` is called with the present phase, at each change.
         """
         self._beat = beat
         self._schema = schema
@@ -62,17 +58,13 @@ class Rollout:
         self.act_s = 0.0  # seconds spent choosing actions, or waiting for them, since start
 
     def collect(self, block: Record) -> list[EpisodeEnd]:
-        """Fill a block with the next unroll of every environment.
+        """Fill a block with the next unroll of every environment; return the games that ended.
 
         The version in an unroll is the version of the weights at row 0. A `LocalActor` keeps its
         weights during the whole unroll. A server may take newer ones in between; the logits in each
         row are those from which its action was drawn.
 
-        Args:
-          block: [E, schema.nbytes] uint8, one record per environment; all of it is written.
-
-        Returns:
-          The whole games that ended during this unroll.
+        All of the block is written: [E, schema.nbytes] uint8, one record per environment.
         """
         unrolls = [self._begin(lane, block) for lane in self._lanes]
         episodes: list[EpisodeEnd] = []

@@ -52,13 +52,9 @@ class WorkerBody:
         mailbox: Mailbox | None = None,
         beat: Callable[[Phase], None] = no_beat,
     ) -> None:
-        """Build environments, and a model unless a server acts.
+        """Build environments, and a model if there is no mailbox to ask for actions.
 
-        Args:
-          config: settings of the worker.
-          board: where the newest weights are.
-          mailbox: where to ask for actions; None: this worker acts itself.
-          beat: is told what happens, at each change.
+        `beat` is told what happens, at each change.
         """
         self._config, self._beat = config, beat
         self._path: tuple[str | int, ...] = ("worker", config.worker_id, "life", config.life)
@@ -116,9 +112,8 @@ class WorkerBody:
     ) -> tuple[tuple[EpisodeEnd, ...], WorkerStats]:
         """Fill a block with the newest weights; return the games that ended, and times.
 
-        Args:
-          block: [E, nbytes] uint8, written completely.
-          waited_s: seconds this worker has waited for slots since its start.
+        All of the block is written, [E, nbytes] uint8. `waited_s` is how long this worker has
+        waited for slots since its start.
         """
         self._beat(Phase.ACTING)
         if self._acting is not None:

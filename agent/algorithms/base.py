@@ -180,12 +180,9 @@ class Algorithm(ABC):
     loss_is_pure: ClassVar[bool] = False
 
     def __init__(self, config: Any, buffers: Sequence[str] = ()) -> None:
-        """Keep the config.
+        """Keep the config, which is a `Config`, and the names of the replay buffers.
 
-        Args:
-          config: the settings of the algorithm, a `Config`.
-          buffers: names of the replay buffers, in the order of `Batch.source`; each gets metrics of
-            its own. (): only metrics of the whole batch.
+        Each buffer gets metrics of its own; they are in the order of `Batch.source`.
         """
         self.config = config
         self.buffers = tuple(buffers)
@@ -264,13 +261,10 @@ def register_algorithm(name: str) -> Callable[[Kind], Kind]:
 def make_config(
     kind: type[Algorithm], name: str, from_flags: Mapping[str, Any], arguments: Mapping[str, Any]
 ) -> Any:
-    """Return the config of an algorithm.
+    """Return the config of an algorithm, which messages call by the `name` that the user wrote.
 
-    Args:
-      kind: class of the algorithm.
-      name: name of the algorithm as the user writes it, for messages.
-      from_flags: field -> value, of every field that a flag gives.
-      arguments: field -> value, of `--algorithm_kwargs`.
+    `from_flags` has the value of every field that a flag gives, `arguments` what
+    `--algorithm_kwargs` has.
 
     Raises:
       ConfigError: if an argument is no field, or has a flag, or a value cannot be.

@@ -129,15 +129,11 @@ def learnable_rows(batch: Batch, burn_in_steps: int = 0) -> Rows:
 
     A recurrent model starts each unroll from the state that the actor was in. In a replayed unroll
     that state comes from weights of long ago; with *burn-in* (Kapturowski et al., R2D2, 2019,
-    section 3) its first rows only bring the state up to date: nothing is learned there, and no
-    gradient flows back into them.
+    section 3) its first `burn_in_steps` rows only bring the state up to date: nothing is learned
+    there, and no gradient flows back into them.
 
     V-trace looks ahead only, so what it says of the rows after the burn-in does not depend on those
     before.
-
-    Args:
-      batch: T steps of B unrolls.
-      burn_in_steps: k, first rows of replayed unrolls that only warm the memory up.
     """
     valid = ~batch.reset_row
     if not burn_in_steps:
@@ -165,13 +161,7 @@ class Pass(NamedTuple):
 
 
 def forward(model: ActorCritic, batch: Batch, keep_gradient: Tensor | None = None) -> Pass:
-    """Run the model once over all rows.
-
-    Args:
-      model: the network, on the batch's device.
-      batch: T steps of B unrolls.
-      keep_gradient: see `ActorCritic.hidden`.
-    """
+    """Run the model once over all rows; `keep_gradient` is that of `ActorCritic.hidden`."""
     features = model.torso(batch.obs, batch.task_id)  # [T+1, B, F], its one pass
     hidden, _ = model.hidden(features, batch.inputs(), batch.state, keep_gradient)
     heads = model.heads(hidden, batch.task_id, batch.action_mask)

@@ -77,13 +77,9 @@ def buffer_health(
 ) -> dict[str, Tensor]:
     """Return the age of what was drawn, and means over steps, for each buffer.
 
-    They are NaN for a buffer that the batch has nothing of.
-
-    Args:
-      batch: knows where each column is from.
-      buffers: names of the replay buffers, in the order of `Batch.source`; (): no metrics.
-      steps: [B], valid steps of each column.
-      per_step: [B] each, sums over the valid steps of each column.
+    They are NaN for a buffer that the batch has nothing of. `buffers` are the names of the replay
+    buffers, in the order of `Batch.source`; without them there are no metrics. `steps` [B] are the
+    valid steps of each column, and `per_step` sums over them, [B] each.
     """
     if not buffers:
         return {}
@@ -106,11 +102,8 @@ def value_health(
 ) -> dict[str, Tensor]:
     """Return how well values explain the targets they are regressed on; each is [T, B].
 
-    Args:
-      valid: bool, steps that count.
-      values: in reward units.
-      targets: in reward units.
-      bound: what the largest rewards are worth (`LossConfig.value_bound`); inf: not known.
+    Values and targets are in reward units. `bound` is what the largest rewards are worth
+    (`LossConfig.value_bound`); inf: not known.
     """
     count = valid.sum().clamp(min=1)
     rows = torch.stack([values, targets, targets - values])
@@ -167,13 +160,8 @@ def foresight(config: LossConfig, batch: Batch, valid: Tensor, values: Tensor) -
     """Return how much of the rewards the values foresaw.
 
     It is 1 - delta / r over the steps with a reward, where delta = r + discount V' - V: 0 if
-    rewards come as a surprise, 1 if V has risen before them, NaN without a reward.
-
-    Args:
-      config: has the discount and the transform of rewards.
-      batch: T steps of B unrolls.
-      valid: [T, B] bool, steps that count.
-      values: [T+1, B] float32, in reward units.
+    rewards come as a surprise, 1 if V has risen before them, NaN without a reward. Steps that count
+    are `valid`, [T, B] bool; `values` are [T+1, B] float32, in reward units.
     """
     rewards = REWARD_TRANSFORMS[config.reward_transform](batch.reward) * valid
     deltas = rewards + config.discount * ~batch.terminated * values[1:] - values[:-1]
@@ -187,11 +175,8 @@ def value_to_policy(
 
     It is the norm of the gradient of the value loss at the hidden units, divided by that of the
     policy loss there: the two losses share all that lies below. None are returned without a graph.
-
-    Args:
-      hidden: [T+1, B, H], with a gradient.
-      per_step: has the terms "value" and "policy" of the loss, each [T, B].
-      weight: [B], importance weight of each unroll.
+    `hidden` is [T+1, B, H], with a gradient; `per_step` has the terms "value" and "policy" of the
+    loss, each [T, B]; `weight` [B] is the importance weight of each unroll.
     """
     if not hidden.requires_grad:
         return {}

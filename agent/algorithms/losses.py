@@ -106,15 +106,9 @@ def update_popart(
 
     PopArt rewrites the value head so that no output changes (agent/models/popart.py). So the order
     is: targets in reward units -> `update_popart` -> values of the rewritten head
-    (`values_for_loss`), which the losses differentiate.
-
-    Args:
-      model: whose value head is rewritten.
-      batch: T steps of B unrolls.
-      targets: [T, B] float32, of values, in reward units.
-      learned: [T, B] bool, steps that count.
-      optimiser: whose moments are rescaled along with the value head.
-      group: sums over learners.
+    (`values_for_loss`), which the losses differentiate. Targets are [T, B] float32; steps that
+    count are `learned`, [T, B] bool. The moments of the optimiser are rescaled along with the value
+    head.
     """
     if model.value_head.enabled:
         model.value_head.update(targets, batch.task_id, learned, optimiser, group)
@@ -142,15 +136,9 @@ def normalised_advantages(
     """Divide by sigma of the game (what makes one entropy cost fit all games), then by rms.
 
     Each game by its own rms: one in which something happens all the time would otherwise leave
-    hardly any policy gradient to one with a point now and then.
-
-    Args:
-      model: whose value head knows the scale of each game.
-      batch: T steps of B unrolls.
-      advantages: [T, B] float32, in reward units.
-      learned: [T, B] bool, steps that count.
-      normalisation: "none" or "rms", besides sigma.
-      group: sums over learners.
+    hardly any policy gradient to one with a point now and then. Advantages are [T, B] float32, in
+    reward units; steps that count are `learned`, [T, B] bool; `normalisation` is "none" or "rms",
+    besides sigma.
     """
     head = model.value_head
     if head.enabled:
@@ -192,15 +180,9 @@ def log_ratio_to_target(
 ) -> Tensor:
     """Return IMPACT's log R_t = log pi - max(log pi_target, log mu - log ratio_bar).
 
-    Luo et al. 2020, https://arxiv.org/abs/1912.00167: pi / pi_target, but at most `ratio_bar`
-    pi / mu, so that actions which the target hardly ever takes get no enormous ratio. Gradient
-    flows through pi only.
-
-    Args:
-      log_pi_action: [...], log-probability of the action that was done, by the trained policy.
-      log_target_action: [...], by the target policy.
-      log_mu_action: [...], by the policy that acted.
-      ratio_bar: rho, bound of mu / pi_target.
+    Luo et al. 2020, https://arxiv.org/abs/1912.00167: pi / pi_target, but at most `ratio_bar` pi /
+    mu, so that actions which the target hardly ever takes get no enormous ratio. The three
+    log-probabilities, [...], are of the action that was done. Gradient flows through pi only.
     """
     base = torch.maximum(log_target_action, log_mu_action - math.log(ratio_bar)).detach()
     return (log_pi_action - base).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
@@ -250,16 +232,9 @@ def cloning_terms(
     """Return CLEAR's terms per step of replayed data, or none if their costs are 0.
 
     Policy and values stay near those with which replayed data was made (Rolnick et al. 2019,
-    https://arxiv.org/abs/1811.11682). They are
-    not for trusted states only: cloning is for just those that LASER drops.
-
-    Args:
-      model: whose value head knows the units of the values.
-      batch: T steps of B unrolls.
-      seen: of the model, over the batch.
-      values: [T, B] float32, in the units of the value loss, with a gradient.
-      valid: [T, B] bool, steps that count.
-      config: has the costs.
+    https://arxiv.org/abs/1811.11682). They are not for trusted states only: cloning is for just
+    those that LASER drops. Steps that count are `valid`, [T, B] bool; `values` are [T, B] float32,
+    in the units of the value loss, with a gradient.
     """
     terms: dict[str, Tensor] = {}
     mask = valid & ~batch.is_online
