@@ -41,12 +41,9 @@ def masked(params: Tensor, action_mask: Tensor | None) -> Tensor:
 
     Log-probabilities, entropies and divergences of them are those of the policy over what is
     allowed, and draws and modes are allowed ones (Huang and Ontanon 2020,
-    https://arxiv.org/abs/2006.14171, section 3.2).
-
-    Args:
-      params: [..., P] float32.
-      action_mask: [..., P] bool, False at the logit of each choice that is not allowed; at least
-        one of each choice is. None: all are allowed.
+    https://arxiv.org/abs/2006.14171, section 3.2). Both are [..., P]; the mask is False at the
+    logit of each choice that is not allowed, and at least one of each choice is. None: all are
+    allowed.
     """
     return params if action_mask is None else params.masked_fill(~action_mask, FORBIDDEN)
 
@@ -59,8 +56,7 @@ class Policy(ABC):
     def highest_entropy(self, action_mask: Tensor | None) -> Tensor | float | None:
         """Return the highest entropy that there is, in nats; None: there is no highest.
 
-        Args:
-          action_mask: [..., P] bool, as for `masked`; there is one result for each row of it.
+        There is one for each row of a mask, which is that of `masked`.
         """
         return None
 

@@ -87,11 +87,8 @@ def write_card(
 ) -> list[str]:
     """Write the card of an exported model, and its film; return the names of what was written.
 
-    Args:
-      checkpoint: what was exported.
-      output: the model folder.
-      facts: result of `export`.
-      repository: `<owner>/<name>` on the hub; empty: it is not to be there.
+    `facts` is the result of `export`, `repository` `<owner>/<name>` on the hub; empty: it is not to
+    be there.
 
     Raises:
       ConfigError: if the folder cannot be written.
@@ -143,12 +140,7 @@ def summary_lines(facts: dict[str, Any], output: Path) -> list[str]:
 
 
 def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:
-    """Run the command; a mistake is one message and exit status 2, an interrupt one line and 130.
-
-    Args:
-      argv: the command line without the program's name.
-      show: is called with each line of what was made.
-    """
+    """Run the command; a mistake is a message and exit status 2, an interrupt one line and 130."""
     parser = argparse.ArgumentParser(
         prog="python -m ritornello.agent.export",
         description="Make a small folder of a trained agent that can be shipped and played, and "

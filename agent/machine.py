@@ -59,11 +59,7 @@ CPUINFO = "/proc/cpuinfo"  # where Linux describes the processor
 
 
 def give_way(niceness: int = NICENESS) -> None:
-    """Let this process give way to the learner (once, at its start).
-
-    Args:
-      niceness: how far to lower the priority, 0 to 19.
-    """
+    """Let this process give way to the learner (once, at its start) by a niceness of 0 to 19."""
     if hasattr(os, "nice"):
         os.nice(niceness)
 
@@ -100,10 +96,7 @@ def stay_on_core(index: int) -> None:
     """Keep this process, and threads that it starts, on one of its cores (where there is a way).
 
     Otherwise the kernel moves workers to and fro as the learner's threads wake and sleep, and each
-    move costs them their caches.
-
-    Args:
-      index: number of the core; counting starts again after the last one.
+    move costs them their caches. Numbers start again after the last core.
     """
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
@@ -165,13 +158,9 @@ def choose(
 ) -> Choices:
     """Fill in every setting that was left to the program, with the reason for each.
 
-    Args:
-      flags: of the session.
-      is_image: whether observations are images.
-      task_count: number of games; the number of environments is chosen so that each has as many.
-      learners_here: learners on this machine, which share its cores and its GPUs.
-      local_rank: number of this one among them.
-      worker_count: of a cluster, in the place of the flag; None: as the flag says.
+    The number of environments is such that each of `task_count` games has as many. All
+    `learners_here` share the machine's cores and GPUs, and `local_rank` is the number of this one.
+    `worker_count` is that of a cluster, in the place of the flag.
 
     Raises:
       ConfigError: if the device asked for is not there, or what is asked for does not go together.
@@ -261,13 +250,7 @@ def _acting_format(torso_dtype: torch.dtype, device: torch.device) -> WeightForm
 
 
 def even_envs(least: int, worker_count: int, task_count: int) -> int:
-    """Return the smallest number of environments per worker that gives all games equally many.
-
-    Args:
-      least: environments per worker that are wanted anyway.
-      worker_count: number of workers.
-      task_count: number of games.
-    """
+    """Return how many environments per worker, `least` or more, give all games equally many."""
     candidates = range(least, least + task_count)
     return next(envs for envs in candidates if worker_count * envs % task_count == 0)
 

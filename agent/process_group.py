@@ -30,12 +30,7 @@ class LearnerLost(PlatformError):
     """A learner does not take part any more, so no further update can be made."""
 
     def __init__(self, message: str, ranks: Sequence[int]) -> None:
-        """Say which.
-
-        Args:
-          message: one sentence.
-          ranks: numbers of the learners that are lost; none if that is not known.
-        """
+        """Say which in one sentence; without ranks it is not known."""
         super().__init__(message)
         self.ranks = tuple(ranks)
 
@@ -53,9 +48,8 @@ class ProcessGroup:
     def sum_(self, tensor: Tensor, what: str) -> Tensor:
         """Replace `tensor` by the sum over all learners, in place; return it.
 
-        Args:
-          tensor: of the same shape and kind at every learner, contiguous, without a gradient.
-          what: name of the sum, for messages.
+        It is of the same shape and kind at every learner, contiguous, without a gradient. Messages
+        call the sum by `what`.
 
         Raises:
           LearnerLost: if a learner does not take part.

@@ -36,11 +36,7 @@ LEARNER_TIMEOUT_S = 60.0  # the run ends if one of several learners does not ans
 
 
 def prepare(argv: Sequence[str], place: Place = ALONE_HERE) -> Session:
-    """Resolve and check everything that `argv` asks for.
-
-    Args:
-      argv: the command line without the program's name.
-      place: which of several learners this process is; it meets the others.
+    """Resolve and check everything that the command line asks for; meet other learners.
 
     Raises:
       ConfigError: with every problem found.
@@ -193,12 +189,7 @@ def _load(url: str) -> Checkpoint:
 
 
 def family_of(env: str, env_kwargs: str = "") -> str:
-    """Return the name of the preset that is the default for an environment, or for several.
-
-    Args:
-      env: ids of environments, separated by commas.
-      env_kwargs: arguments with which they are made, as JSON.
-    """
+    """Return the name of the preset that is the default for environments, listed with commas."""
     games = env.split(",")
     if all(is_atari(game) for game in games):
         return "atari" if len(games) == 1 else "several-games"

@@ -192,10 +192,7 @@ def recognise(weights: Mapping[str, Tensor]) -> Layout:
 def convert(weights: Mapping[str, Tensor], layout: Layout, task_count: int) -> dict[str, Tensor]:
     """Return the weights under our names and in our order, fp32.
 
-    Args:
-      weights: name in the file -> tensor.
-      layout: result of `recognise`.
-      task_count: K, games of our model. A single value of the file serves them all.
+    A single value of the file serves all of the K games of our model.
     """
     renamed: dict[str, Tensor] = {}
     for name, tensor in weights.items():
@@ -225,17 +222,11 @@ def convert(weights: Mapping[str, Tensor], layout: Layout, task_count: int) -> d
 
 
 def migrate(path: Path, output: Path, env: str = "", *, raw_reward: bool | None = None) -> Layout:
-    """Write the model folder `output` of a `model.tar`.
+    """Write the model folder `output` of a `model.tar`; return what was recognised.
 
-    Args:
-      path: path of the file.
-      output: folder that is made, or overwritten.
-      env: ids of the games in the order of the tasks, or a set of them ("six"); empty: what the
-        file says it was trained on.
-      raw_reward: whether the last reward went into the network unclamped; None: as the file says.
-
-    Returns:
-      What was recognised.
+    `env` has ids of the games in the order of the tasks, or names a set of them ("six"); empty:
+    what the file says it was trained on. `raw_reward` says whether the last reward went into the
+    network unclamped; None: as the file says.
 
     Raises:
       CheckpointError: if the file is refused, or its network is not known.

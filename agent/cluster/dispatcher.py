@@ -91,14 +91,9 @@ class Dispatcher:
     ) -> None:
         """Start nothing; `step` does.
 
-        Args:
-          cluster: runs the workers.
-          board: where the newest weights are.
-          workers: settings of all workers.
-          max_restarts: how many workers that failed are replaced within an hour.
-          worker_timeout_s: silence after which a worker is replaced; 0: none is too long.
-          life: of the gateway; workers of different lives play different games.
-          clock: monotonic clock, in seconds.
+        So many workers that failed are replaced within an hour as `max_restarts` says, and one
+        after a silence of `worker_timeout_s`; 0: none is too long. `life` is the gateway's: workers
+        of different lives play different games.
         """
         self.blocks: deque[tuple[WorkerSlot, PackedBlock]] = deque()  # to be handed on
         self.counts: Counter[str] = Counter()  # restarts, hung, lost_unrolls, bytes_in, weights

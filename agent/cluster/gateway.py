@@ -128,13 +128,7 @@ class Gateway:
         dispatcher: Dispatcher,
         beat: Callable[[Phase], None],
     ) -> None:
-        """Start nothing.
-
-        Args:
-          end: side of the ring and pipe on which a worker is.
-          dispatcher: has the workers.
-          beat: is told that this process lives.
-        """
+        """Start nothing; `end` is the worker's side of ring and pipe; `beat` hears of each turn."""
         self._end = end
         self._dispatcher = dispatcher
         self._beat = beat

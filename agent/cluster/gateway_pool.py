@@ -67,12 +67,7 @@ class GatewayPool:
     """A WorkerPool on the machines of a cluster; see `WorkerPool` for who may call what."""
 
     def __init__(self, config: GatewayConfig, board: WeightBoard) -> None:
-        """Allocate the shared memory; no process is started before `start`.
-
-        Args:
-          config: settings of the gateway; all workers have the same number of environments.
-          board: where the newest weights are.
-        """
+        """Allocate the shared memory; no process is started before `start`."""
         self._worker_count = len(config.workers)
         self._schema = config.schema()
         self._pool = ProcessPool(

@@ -89,9 +89,6 @@ class RayCluster:
     def __init__(self, settings: RaySettings) -> None:
         """Start a private Ray, or join a cluster.
 
-        Args:
-          settings: which of the two, and what for.
-
         Raises:
           ClusterLost: there is none, or it does not let us in.
         """
@@ -348,10 +345,6 @@ def _refusal(address: str, error: BaseException) -> str:
 
 def workers_that_fit(address: str, *, is_insecure: bool) -> int:
     """Return for how many workers the machines of a Ray cluster have CPUs, asked before a run.
-
-    Args:
-      address: of its head, as host:port.
-      is_insecure: the cluster asks for no token.
 
     Raises:
       ConfigError: if it cannot be joined, or has room for none.

@@ -76,12 +76,7 @@ class RemoteWorker:
     """Collects unrolls when asked. Called by one thread."""
 
     def __init__(self, config: WorkerConfig, weights_nbytes: int) -> None:
-        """Build nothing yet: the first `collect` does.
-
-        Args:
-          config: settings of the worker.
-          weights_nbytes: size of the weights that `collect` will get.
-        """
+        """Build nothing yet: the first `collect` does, which gets `weights_nbytes` of weights."""
         self._config = config
         self._board = WeightBoard(weights_nbytes)
         self._body: WorkerBody | None = None
@@ -94,12 +89,7 @@ class RemoteWorker:
         return Greeting(socket.gethostname(), own_program())
 
     def collect(self, version: int, weights: NDArray[np.uint8]) -> PackedBlock:
-        """Act for one unroll in each environment.
-
-        Args:
-          version: learner updates in the weights.
-          weights: [weights_nbytes] uint8, read-only.
-        """
+        """Act for one unroll in each environment, with [weights_nbytes] uint8 of this version."""
         if version > self._board.version:
             with self._board.write(version) as half:
                 half[...] = weights
@@ -139,11 +129,7 @@ def own_program() -> tuple[tuple[str, str], ...]:
 
 
 def differences(theirs: tuple[tuple[str, str], ...]) -> str:
-    """Return in words how another machine's program differs from this one's; empty if it does not.
-
-    Args:
-      theirs: what `own_program` returned there.
-    """
+    """Return in words how `own_program` of another machine differs from this one's; empty: not."""
     ours = dict(own_program())
     pairs = [
         f"{part} {got} instead of {ours.get(part)}" for part, got in theirs if ours.get(part) != got

@@ -33,13 +33,9 @@ Tensors = dict[str, torch.Tensor]  # by name
 
 
 def deploy(url: str, kind: str, output: Path, *, trust: bool = False) -> list[str]:
-    """Write the folder of a network; return lines about it.
+    """Write the folder of a network in one of the formats `NETWORKS`; return lines about it.
 
-    Args:
-      url: whatever --load_model_url of main.py takes.
-      kind: one of `NETWORKS`.
-      output: the folder, made or written anew.
-      trust: --trust_env_module of main.py.
+    `url` is whatever --load_model_url of main.py takes, `trust` its --trust_env_module.
 
     Raises:
       CheckpointError: if there is no sound agent.

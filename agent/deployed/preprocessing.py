@@ -39,12 +39,9 @@ ATARI_RULES = {
 
 
 def preprocessing(blueprint: Blueprint, graph: ActingGraph, network: str) -> dict[str, Any]:
-    """Return what `preprocessing.json` says, as JSON types.
+    """Return what `preprocessing.json` says, as JSON types; `network` is the name of its file.
 
-    Args:
-      blueprint: of the agent; makes an environment that is not Atari's, to read its spaces.
-      graph: its network.
-      network: name of the file of the network.
+    The blueprint makes an environment that is not Atari's, to read its spaces.
     """
     spec = blueprint.env_spec
     return {

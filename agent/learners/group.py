@@ -50,15 +50,10 @@ class GlooGroup(ProcessGroup):
         first_timeout_s: float = 600.0,
         is_local: bool = True,
     ) -> None:
-        """Meet the other learners.
+        """Meet the other learners in the store, a `torch.distributed.Store`.
 
-        Args:
-          store: a `torch.distributed.Store`, in which all of them find each other.
-          rank: number of this learner, from 0.
-          world_size: number of learners.
-          timeout_s: how long a sum may take.
-          first_timeout_s: the same until `settle` is called.
-          is_local: all learners are on this machine, so no other needs to reach them.
+        A sum may take `timeout_s`, and `first_timeout_s` until `settle` is called. If the group is
+        local, all learners are on this machine, and no other needs to reach them.
 
         Raises:
           LearnerLost: if a learner does not come in time.
@@ -105,11 +100,7 @@ class GlooGroup(ProcessGroup):
         return agreed
 
     def gather(self, data: bytes, sizes: Sequence[int]) -> list[bytes]:
-        """Return what each learner has given, in the order of their numbers.
-
-        Args:
-          data: of this learner.
-          sizes: length of what each learner gives; all of them know it.
+        """Return what each learner has given, in the order of their numbers; all know all sizes.
 
         Raises:
           LearnerLost: if a learner does not take part.
@@ -122,11 +113,7 @@ class GlooGroup(ProcessGroup):
         return [piece.numpy().tobytes() for piece in torch.split(joined, list(sizes))]
 
     def announce_failure(self, sentence: str) -> None:
-        """Write down why this learner fails, and leave: the others find out at once, and why.
-
-        Args:
-          sentence: what they are to tell the user.
-        """
+        """Write down what the others are to tell the user, and leave: they find out at once."""
         told = sentence[:MAX_SENTENCE].encode(errors="backslashreplace")  # paths may hold any bytes
         _in_time(lambda: self._store.set(f"failed/{self.rank}", told))
         self.leave()
@@ -152,11 +139,7 @@ class GlooGroup(ProcessGroup):
     def _lost(self, sign: str, what: str, began: float, error: RuntimeError) -> LearnerLost:
         """Return the error that names who is lost, as far as the store knows it.
 
-        Args:
-          sign: what the learners write into the store that are still there.
-          what: what could not be done.
-          began: when it was begun.
-          error: what gloo says about it.
+        Learners that are still there write `sign` into the store. `what` could not be done.
         """
         waited_s = time.monotonic() - began
         self.leave()  # so that those who wait for this learner notice it, too
@@ -206,11 +189,7 @@ class GlooGroup(ProcessGroup):
 
 
 def open_store(place: Place, timeout_s: float) -> Any:
-    """Return the store of a group, served by learner 0 or by `torchrun`.
-
-    Args:
-      place: where it is, and who serves it.
-      timeout_s: how long to wait for it.
+    """Return the store of a group, served by learner 0 or by `torchrun`; wait so long for it.
 
     Raises:
       LearnerLost: if nobody serves it.

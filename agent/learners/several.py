@@ -183,10 +183,8 @@ class SeveralLearners(Coordinator):
 def join(place: Place, timeout_s: float) -> SeveralLearners:
     """Meet the other learners.
 
-    Args:
-      place: which learner this is.
-      timeout_s: how long one may take to answer, or be without a batch; the first update has
-        FIRST_TIMEOUTS times as long.
+    One may take `timeout_s` to answer, and be without a batch for so long; the first update has
+    FIRST_TIMEOUTS times as long.
 
     Raises:
       LearnerLost: if one does not come.

@@ -59,12 +59,7 @@ class NonFiniteUpdate(PlatformError):
     """A loss or a gradient is NaN or infinite: the update was not made, and nothing has moved."""
 
     def __init__(self, update: int, culprit: Culprit) -> None:
-        """Say what was bad first.
-
-        Args:
-          update: number of the update that was to be made.
-          culprit: the first bad quantity.
-        """
+        """Say what was bad first when update number `update` was to be made."""
         super().__init__(
             f"update {update} cannot be made: {culprit.what}; expected finite numbers. "
             f"{ADVICE[culprit.name]}"
@@ -90,12 +85,10 @@ class BadUpdates:
     """Counts the updates that were skipped. Not thread-safe: the learner's thread owns it."""
 
     def __init__(self, run: Path, limit: int, *, rank: int = 0) -> None:
-        """Start with none. The folder is made when it is needed.
+        """Start with none. The folder in that of the run is made when it is needed.
 
-        Args:
-          run: folder of the run.
-          limit: number of skipped updates in a row that end the run, at least 1.
-          rank: number of the learner; each keeps its own batches.
+        So many skipped updates in a row as `limit` end the run. Each of several learners keeps its
+        own batches, by its rank.
         """
         self.folder = run / FOLDER
         self.count = 0  # since the start of the run
@@ -112,14 +105,9 @@ class BadUpdates:
         self._in_a_row = 0
 
     def note(self, error: NonFiniteUpdate, batch: Batch, update: int) -> None:
-        """An update could not be made.
+        """Update number `update` could not be made; the next batch is for the same one.
 
         Nothing about it is lost to a full disk but the file.
-
-        Args:
-          error: the error that says what was not finite.
-          batch: batch of the skipped update.
-          update: its number; the next batch is for the same one.
 
         Raises:
           TooManyBadUpdates: if it is the last of `limit` in a row.

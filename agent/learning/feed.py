@@ -32,9 +32,7 @@ OF_DRAW = (
 def restack(frames: Tensor, depth: int) -> Tensor:
     """Rebuild stacked observations from single frames.
 
-    Args:
-      frames: [T+S, B, C, H, W] or [T+S, B, D]; row t of the result is frames t .. t+S-1.
-      depth: S, number of frames per stack.
+    Row t of the result is frames t .. t+S-1 of [T+S, B, C, H, W] or [T+S, B, D], S = `depth`.
 
     Returns:
       [T+1, B, S*C, ...] contiguous, oldest frame first.
@@ -47,9 +45,8 @@ def restack(frames: Tensor, depth: int) -> Tensor:
 def stale_frames(first: Tensor, depth: int) -> Tensor:
     """Return which frames of each stack lie before a reset, and so must read as zero.
 
-    Args:
-      first: [T+1, B] bool, the row is the first of an episode.
-      depth: S, number of frames per stack.
+    Rows that are the first of an episode are `first`, [T+1, B] bool; stacks have S = `depth`
+    frames.
 
     Returns:
       [T+1, B, S] bool; position S-1 is the newest frame, which is never stale.
@@ -81,11 +78,9 @@ class BatchLayout:
         }
 
     def unpack(self, packed: Tensor) -> Batch:
-        """Return the batch of B unrolls.
+        """Return the batch of B unrolls in [B, nbytes] uint8, on any device.
 
-        Args:
-          packed: [B, nbytes] uint8, on any device. A GPU is asked for nothing that would make the
-            host wait, so that it can be recorded.
+        A GPU is asked for nothing that would make the host wait, so that it can be recorded.
         """
 
         def of_unrolls(name: str) -> Tensor:  # [B, *shape]
@@ -168,11 +163,9 @@ class Feed:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def compose(self, draws: Sequence[Draw], update: int) -> Batch | PackedBatch:
-        """Put draws together as a batch on the device.
+        """Put B draws, grouped by buffer, together as a batch on the device.
 
-        Args:
-          draws: B draws, grouped by buffer.
-          update: the learner's update count now, from which ages are measured.
+        Ages are measured from `update`, the learner's update count now.
         """
         shape, is_pinned = (len(draws), self.layout.nbytes), self._stream is not None
         # From pinned memory, which PyTorch reuses, a GPU takes bytes at full speed.

@@ -15,12 +15,7 @@ from ritornello.agent.models.base import ActorCritic
 
 
 def every(seconds: float, clock: Callable[[], float] = time.monotonic) -> Callable[[], bool]:
-    """Return a function that is True on its first call and then at most once every `seconds`.
-
-    Args:
-      seconds: shortest time between two calls that return True.
-      clock: function that returns the time in seconds.
-    """
+    """Return a function that is True on its first call and then at most once every `seconds`."""
     next_at = clock()
 
     def is_due() -> bool:
@@ -43,11 +38,7 @@ class LayerGradients:
     """
 
     def __init__(self, model: ActorCritic) -> None:
-        """Measure the present gradients of `model`.
-
-        Args:
-          model: model after a backward pass; layers without a gradient are ignored.
-        """
+        """Measure the present gradients of `model`; layers without one are ignored."""
         self._weights: dict[str, list[Tensor]] = {}  # the parameters themselves
         gradients: dict[str, list[Tensor]] = {}
         for name, parameter in model.named_parameters():

@@ -144,11 +144,8 @@ class Learner:
 
         The loss needs the statistics of pixels and of PopArt, so both move before it is known
         whether the update is finite. If it is not, or if anything raises before the optimiser's
-        step, they are restored: `state_dict` is then bit by bit as before.
-
-        Args:
-          batch: the batch, on the model's device.
-          progress: share of the annealing that is done, in [0, 1].
+        step, they are restored: `state_dict` is then bit by bit as before. Progress is the share of
+        the annealing that is done, in [0, 1].
 
         Returns:
           Metrics: name -> 0-d tensor, detached, on the model's device; reading one waits for the
@@ -206,10 +203,8 @@ class Learner:
     ) -> Computed:
         """Compute the loss of a batch, and leave its gradient in the parameters.
 
-        Args:
-          batch: T steps of B unrolls.
-          moment: updates done, progress and learning rate, [3] float64.
-          progress: of `moment`, as the loss gets it.
+        `moment` has updates done, progress and learning rate, [3] float64; the loss gets
+        `progress`.
         """
         restores = self._snapshots()
         try:

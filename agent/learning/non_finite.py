@@ -41,15 +41,9 @@ def error_of(
     update: int,
     group: ProcessGroup,
 ) -> NonFiniteUpdate:
-    """Return the error of an update that is not finite.
+    """Return the error of an update that is not finite, with the loss of the own batch.
 
-    Args:
-      loss: the loss of the own batch.
-      batch: the own batch.
-      algorithm: what the loss is from.
-      model: the network, in its state before the update, with the gradient of the own batch.
-      update: number of the update.
-      group: sums over learners.
+    The model is in its state before the update, with the gradient of the own batch.
     """
     given = list(_given(algorithm, model, batch))
     culprit = _find_culprit(given, batch)

@@ -41,11 +41,7 @@ class Recorded:
     """
 
     def __init__(self, record: Record | None) -> None:
-        """Record nothing yet.
-
-        Args:
-          record: what records; None: nothing does, and each call computes.
-        """
+        """Record nothing yet; without a `record`, nothing does, and each call computes."""
         self._record = record
         self.recording: Recording | None = None
         self._warm: Any = None  # the kind of the call before, if it may be recorded
@@ -101,9 +97,7 @@ def cuda_graph(
 ) -> tuple[Replay, Any]:
     """Record work as a CUDA graph; return what does it, and what it will write to.
 
-    Args:
-      work: what is recorded.
-      generator: from which it draws random numbers; None: from none.
+    The work draws random numbers from the generator; None: from none.
 
     Raises:
       RuntimeError: if the work waits for the GPU, or asks it for something that no graph can hold.

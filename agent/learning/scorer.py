@@ -49,10 +49,8 @@ class Scorer:
     ) -> Evaluation:
         """Return features and parameters of policies of the given rows, of the newest weights.
 
-        Args:
-          records: n records of the schema.
-          rows: [R] int, rows of each unroll to evaluate, within 0 .. T.
-          queries: Q records of which only the features of the last of `rows` are wanted.
+        The rows are [R] int, within 0 .. T. Of the Q queries only the features of the last row are
+        wanted.
 
         Returns:
           Evaluation(features [n, R, F] float32, params [n, R, P] float32, queries [Q, F] float32

@@ -44,14 +44,7 @@ class Place:
     lost_unrolls = 0  # with the process before
 
     def __init__(self, name: str, config: Any, warden: Warden, clock: Callable[[], float]) -> None:
-        """Start nothing before `launch`.
-
-        Args:
-          name: as messages call it: "worker 3".
-          config: settings of the first process; `life` counts its successors.
-          warden: ends the process if this one is killed.
-          clock: monotonic clock, in seconds.
-        """
+        """Start nothing before `launch`; `life` of the config counts successors of the first."""
         self.config = config
         self.life = Supervised(name, warden, clock)
 
@@ -82,15 +75,7 @@ class WorkerPlace(Place):
         self, config: WorkerConfig, slots: int, mailbox: Mailbox | None, warden: Warden,
         clock: Callable[[], float],
     ) -> None:  # fmt: skip
-        """Allocate the ring.
-
-        Args:
-          config: settings of the first process.
-          slots: number of blocks in the ring.
-          mailbox: of the inference server, if there is one.
-          warden: ends the process if this one is killed.
-          clock: monotonic clock, in seconds.
-        """
+        """Allocate the ring; there is a mailbox if there is an inference server."""
         super().__init__(f"worker {config.worker_id}", config, warden, clock)
         self.ring = UnrollRing(slots, config.num_envs, config.schema().nbytes)
         self.mailbox = mailbox
@@ -145,14 +130,7 @@ class ServerPlace(Place):
         self, config: ServerConfig, workers: list[WorkerConfig], warden: Warden,
         clock: Callable[[], float],
     ) -> None:  # fmt: skip
-        """Allocate a mailbox per worker.
-
-        Args:
-          config: settings of the first process.
-          workers: settings of the workers that will ask.
-          warden: ends the process if this one is killed.
-          clock: monotonic clock, in seconds.
-        """
+        """Allocate a mailbox for each of the workers that will ask."""
         from ritornello.transport.mailbox import Bell, Mailbox
 
         super().__init__("inference server", config, warden, clock)

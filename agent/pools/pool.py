@@ -52,16 +52,11 @@ class ProcessPool:
     ) -> None:
         """Allocate the shared memory; no process is started before `start`.
 
-        Args:
-          configs: settings of the workers.
-          board: where they find the newest weights.
-          slots: blocks in the ring of each worker.
-          max_restarts: how many processes that died within an hour are replaced, all together.
-          server: of the inference server; None: workers act themselves.
-          worker_timeout_s: a process that has done nothing for so long is killed and replaced,
-            while it starts after several times that; 0: never.
-          clock: monotonic clock, in seconds.
-          make_place: makes the place of a worker; another one for what only looks like a worker.
+        The ring of each worker has `slots` blocks. So many processes that died within an hour are
+        replaced as `max_restarts` says, all together. One that has done nothing for
+        `worker_timeout_s` is killed and replaced, while it starts after several times that; 0:
+        never. Without a server workers act themselves. `make_place` makes the place of what only
+        looks like a worker.
         """
         self._board = board
         self._max_restarts = max_restarts

@@ -37,12 +37,7 @@ class RestartLimit:
     """Remembers who died when, and of what. Used by one thread."""
 
     def __init__(self, max_per_hour: int, process_count: int) -> None:
-        """Nobody has died yet.
-
-        Args:
-          max_per_hour: how many deaths within an hour are made good, all processes together.
-          process_count: how many processes there are.
-        """
+        """Nobody has died yet; so many deaths within an hour are made good, of all processes."""
         self._max_per_hour = max_per_hour
         self.process_count = process_count
         self._deaths: defaultdict[str, deque[float]] = defaultdict(deque)
@@ -56,10 +51,8 @@ class RestartLimit:
     def book_death(self, who: str, failure: str, now_s: float) -> Verdict:
         """Say what follows from a death.
 
-        Args:
-          who: the name of the process.
-          failure: what it died of, in words that are the same for the same reason.
-          now_s: a clock that only goes forward.
+        `failure` is what it died of, in words that are the same for the same reason; `now_s` is of
+        a clock that only goes forward.
         """
         for deaths in self._deaths.values():
             while deaths and now_s - deaths[0] >= WINDOW_S:

@@ -57,13 +57,7 @@ class Supervised:
     """
 
     def __init__(self, name: str, warden: Warden, clock: Callable[[], float]) -> None:
-        """Start nothing.
-
-        Args:
-          name: as messages call it: "worker 3".
-          warden: ends the process if this one is killed.
-          clock: monotonic clock, in seconds.
-        """
+        """Start nothing; messages call it by its name: "worker 3"."""
         self.name = name
         self.state = State.ABSENT
         self.process: Any = None  # a multiprocessing Process of the spawn context
@@ -99,9 +93,7 @@ class Supervised:
     def launch(self, target: Callable[..., None], arguments: Sequence[Any]) -> None:
         """Start a process; the place must be ABSENT.
 
-        Args:
-          target: its entry point; takes the arguments, its end of the pipe, and the `LifelineEnd`.
-          arguments: arguments of the target.
+        Its entry point takes the arguments, its end of the pipe, and the `LifelineEnd`.
 
         Raises:
           OSError: if it cannot be started.
@@ -175,10 +167,8 @@ class Supervised:
         """Look whether the process has done anything, and end it after too long a silence.
 
         A long gap between two calls counts as a short one: who was stopped (SIGSTOP, a computer
-        that slept) or busy would take its own absence for the silence of all others.
-
-        Args:
-          timeout_s: silence that is too long; 0: none is.
+        that slept) or busy would take its own absence for the silence of all others. With a timeout
+        of 0 no silence is too long.
         """
         now = self._clock()
         passed_s = min(now - self._listened_at, MAX_GAP_S, timeout_s / 4 or MAX_GAP_S)
@@ -327,15 +317,7 @@ def _how(code: int | None, was_killed: bool) -> str:
 
 
 def let_leave(processes: Iterable[Any], grace_s: float) -> list[Any]:
-    """Wait for processes that were asked to leave, and end those that do not.
-
-    Args:
-      processes: processes of multiprocessing.
-      grace_s: for all of them together to leave by themselves.
-
-    Returns:
-      Those that are still there, seconds after they were killed: a device holds them.
-    """
+    """Wait so long for processes that were asked to leave, and end those that do not."""
     left = [process for process in processes if process is not None]
     for ask, wait_s in (("", grace_s), ("terminate", 1.0), ("kill", KILL_WAIT_S)):
         for process in left:

@@ -83,8 +83,7 @@ class WorkerPool(Protocol):
         """Return a line for each process: what it does, and for how long."""
 
     def stop(self, grace_s: float) -> None:
-        """Stop all workers and free what they held. May be called twice.
+        """Stop all workers, who may finish what they do in `grace_s`, and free what they held.
 
-        Args:
-          grace_s: for them to finish what they do.
+        May be called twice.
         """
