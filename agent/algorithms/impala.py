@@ -26,7 +26,9 @@ from ritornello.agent.algorithms.health import (
     value_health,
     value_to_policy,
 )
+from ritornello.agent.distributions import NO_IMPLIED_KL
 from ritornello.agent.models.base import ActorCritic
+from ritornello.core.errors import ConfigError
 
 
 @register_algorithm("impala")
@@ -43,7 +45,8 @@ class Impala(Algorithm):
     def check(self, model: ActorCritic) -> None:
         """Raise ConfigError if it cannot train this model."""
         super().check(model)
-        losses.check_trust(model, self.config)
+        if self.config.trust_region == "implied" and not model.distribution.has_implied_kl:
+            raise ConfigError(NO_IMPLIED_KL)
 
     def loss(
         self,

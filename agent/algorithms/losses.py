@@ -18,11 +18,10 @@ from torch import Tensor
 from ritornello.agent.algorithms.base import ImpalaConfig, VTraceConfig
 from ritornello.agent.algorithms.batch import REWARD_TRANSFORMS, Batch, Pass
 from ritornello.agent.algorithms.vtrace import VTrace, vtrace
-from ritornello.agent.distributions import MAX_LOG_RATIO, NO_IMPLIED_KL, Policy
+from ritornello.agent.distributions import MAX_LOG_RATIO, Policy
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.models.popart import Values
 from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
-from ritornello.core.errors import ConfigError
 
 # --- targets and advantages ----------------------------------------------------------------------
 
@@ -82,12 +81,6 @@ def trusted(seen: Pass, config: ImpalaConfig) -> Tensor | None:
     else:
         distance = seen.mu.kl(seen.pi)
     return distance < config.trust_threshold
-
-
-def check_trust(model: ActorCritic, config: ImpalaConfig) -> None:
-    """Raise ConfigError if the distance is not known of the policies of this model."""
-    if config.trust_region == "implied" and not model.distribution.has_implied_kl:
-        raise ConfigError(NO_IMPLIED_KL)
 
 
 # --- units -------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ Next to read: agent/cluster/ray_cluster.py, the only file that knows Ray.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +17,7 @@ from ritornello.agent.pools.places import Entry, WorkerPlace
 from ritornello.agent.pools.pool import ProcessPool
 from ritornello.agent.pools.worker_pool import UnrollBlock
 from ritornello.core.errors import WorkerDied
-from ritornello.core.warden import Warden
 from ritornello.transport.channel import Report
-from ritornello.transport.mailbox import Mailbox
 from ritornello.transport.weights import WeightBoard
 
 log = logging.getLogger(__name__)
@@ -34,12 +31,9 @@ COUNTERS = ("workers/restarts", "workers/hung", "workers/lost_unrolls")
 class GatewayPlace(WorkerPlace):
     """The gateway's place among the processes of a pool."""
 
-    def __init__(
-        self, config: Any, slots: int, mailbox: Mailbox | None, warden: Warden,
-        clock: Callable[[], float],
-    ) -> None:  # fmt: skip
-        """Allocate the ring; see `WorkerPlace`."""
-        super().__init__(config, slots, mailbox, warden, clock)
+    def __init__(self, *arguments: Any) -> None:
+        """Allocate the ring; the arguments are those of `WorkerPlace`."""
+        super().__init__(*arguments)
         self.life.name = "gateway"
         self.metrics: dict[str, float] = {}  # as the gateway sent them last
         self.before = dict.fromkeys(COUNTERS, 0.0)  # what gateways that are gone have counted
@@ -71,7 +65,7 @@ class GatewayPool:
         self._worker_count = len(config.workers)
         self._schema = config.schema()
         self._pool = ProcessPool(
-            [replace(config)],  # type: ignore[list-item]  # it looks like a worker
+            [config],  # type: ignore[list-item]  # it looks like a worker
             board,
             slots=ring_slots(self._worker_count),
             max_restarts=config.max_restarts,

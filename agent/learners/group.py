@@ -27,6 +27,7 @@ from torch import Tensor
 
 from ritornello.agent.learners.place import Place
 from ritornello.agent.process_group import LearnerLost, ProcessGroup, listed
+from ritornello.core.errors import first_line
 
 dist: Any = torch.distributed  # it carries types of a part of what it has
 
@@ -151,7 +152,7 @@ class GlooGroup(ProcessGroup):
             rank, text = next(iter(failed.items()))
             return LearnerLost(f"learner {rank} failed: {text}", [rank])
         if not silent:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = first_line(error)
             return LearnerLost(
                 f"the learners have lost their connection during {what}: {reason}", []
             )
@@ -206,10 +207,9 @@ def open_store(place: Place, timeout_s: float) -> Any:
             **own_socket,
         )
     except RuntimeError as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise LearnerLost(
             f"learner {place.rank} does not reach the others at {place.address}:{place.port}, "
-            f"which MASTER_ADDR and MASTER_PORT say: {reason}",
+            f"which MASTER_ADDR and MASTER_PORT say: {first_line(error)}",
             [0],
         ) from error
     return dist.PrefixStore(f"learners/{place.generation}", store)

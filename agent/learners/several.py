@@ -30,6 +30,7 @@ from ritornello.agent.run.coordinator import Coordinator, Synchronised
 from ritornello.agent.run.experience import WorkerReport
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import PlatformError
+from ritornello.core.plain_data import cut
 from ritornello.core.standard_error import told_while_waiting
 from ritornello.core.version import VERSION
 from ritornello.transport.channel import WorkerStats
@@ -81,8 +82,8 @@ class SeveralLearners(Coordinator):
             for name in sorted(first.keys() | other.keys()):
                 if first.get(name) != other.get(name):
                     raise LearnersDiffer(
-                        f"learner {rank} has {name} {_short(other.get(name))}, learner 0 has "
-                        f"{_short(first.get(name))}: expected the same everywhere. Start all "
+                        f"learner {rank} has {name} {cut(str(other.get(name)))}, learner 0 has "
+                        f"{cut(str(first.get(name)))}: expected the same everywhere. Start all "
                         "learners with the same program, libraries and flags."
                     )
 
@@ -242,8 +243,3 @@ def _checksum(learner: Learner) -> int:
     for tensor in learner.model.state_dict().values():
         total = zlib.crc32(tensor.detach().cpu().contiguous().numpy().tobytes(), total)
     return total
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 200 else f"{text[:200]} ..."

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ritornello.core.errors import first_line
+
 log = logging.getLogger(__name__)
 
 Replay = Callable[[], Any]
@@ -86,7 +88,7 @@ class Recorded:
             log.warning(
                 "the updates cannot be recorded for the GPU, so each is asked for kernel by "
                 "kernel, which is slower: %s",
-                str(error).split("\n")[0],
+                first_line(error),
             )
         else:
             self.recording = Recording(kind, replay, reads, result)

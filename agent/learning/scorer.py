@@ -89,8 +89,8 @@ class Scorer:
         model, schema = self._acting.model, self._schema
         obs = self._observations(records, rows).to(self._device)
         unrolls = [schema.unroll(record) for record in records]
-        games = torch.from_numpy(np.stack([unroll.task_id for unroll in unrolls]))
-        features = model.torso(obs, games.to(self._device).repeat_interleave(len(rows)))
+        games = torch.from_numpy(np.stack([unroll.task_id for unroll in unrolls])).to(self._device)
+        features = model.torso(obs, games.repeat_interleave(len(rows)))
         features = features.float().unflatten(0, (len(records), len(rows))).transpose(0, 1)
 
         def before(name: str) -> np.ndarray:
@@ -99,25 +99,20 @@ class Scorer:
             header = np.stack([getattr(unroll, f"last_{name}") for unroll in unrolls])
             return np.concatenate([header[np.newaxis], now])[rows]
 
-        task_id = np.stack([unroll.task_id for unroll in unrolls])
-        first = np.stack([unroll.first for unroll in unrolls], 1)[rows]
+        shown = np.stack([unroll.first for unroll in unrolls], 1)[rows]
+        arrays = (shown, before("action"), before("reward"))
         state = model.initial_state(len(records))
         if schema.state_count:
             stored = np.stack([schema.view(record, "state") for record in records])
             state = torch.from_numpy(stored).to(self._device)
-        inputs = Inputs(
-            obs,
-            *(
-                torch.from_numpy(array).to(self._device)
-                for array in (first, before("action"), before("reward"), task_id)
-            ),
-        )
+        first, action, reward = (torch.from_numpy(array).to(self._device) for array in arrays)
+        inputs = Inputs(obs, first, action, reward, games)
         hidden, _ = model.hidden(features, inputs, state)
         mask = None
         if schema.env_spec.has_action_mask:
             allowed = np.stack([schema.view(record, "action_mask") for record in records], 1)
             mask = torch.from_numpy(allowed[rows]).to(self._device)
-        return features, model.heads(hidden, inputs.task_id, mask).params
+        return features, model.heads(hidden, games, mask).params
 
     def _observations(self, records: Sequence[Record], rows: np.ndarray) -> torch.Tensor:
         """Return the stacked observations [n*R, S*C, ...] of the chosen rows only."""

@@ -66,7 +66,7 @@ class ProcessPool:
         self._server = None
         if server is not None:
             self._server = ServerPlace(server, configs, self._warden, clock)
-        self._members = [
+        self.members = [  # the places of the workers; none after `stop`
             make_place(
                 config,
                 slots,
@@ -82,14 +82,9 @@ class ProcessPool:
         self.hung = 0  # of those that died: killed for silence
         self.lost_unrolls = 0
 
-    @property
-    def members(self) -> list[WorkerPlace]:
-        """The places of the workers; none after `stop`."""
-        return self._members
-
     def _places(self) -> list[Place]:
         """Return all places, in the order in which processes are started."""
-        return [*([] if self._server is None else [self._server]), *self._members]
+        return [*([] if self._server is None else [self._server]), *self.members]
 
     def start(self) -> None:
         """Start every process."""
@@ -208,7 +203,7 @@ class ProcessPool:
 
     def alive(self) -> int:
         """Return the number of worker processes that run, as far as the last `poll` has seen."""
-        return sum(member.life.is_running for member in self._members)
+        return sum(member.life.is_running for member in self.members)
 
     def stats(self) -> dict[str, float]:
         """Return metrics by name."""
@@ -240,7 +235,7 @@ class ProcessPool:
 
         The rings go with the last process that maps them.
         """
-        members, self._members = self._members, []
+        members, self.members = self.members, []
         server, self._server = self._server, None
         for member in members:
             member.life.send(Stop())

@@ -316,7 +316,7 @@ def _how(code: int | None, was_killed: bool) -> str:
     return f"left with exit code {code}"
 
 
-def let_leave(processes: Iterable[Any], grace_s: float) -> list[Any]:
+def let_leave(processes: Iterable[Any], grace_s: float) -> None:
     """Wait so long for processes that were asked to leave, and end those that do not."""
     left = [process for process in processes if process is not None]
     for ask, wait_s in (("", grace_s), ("terminate", 1.0), ("kill", KILL_WAIT_S)):
@@ -329,7 +329,6 @@ def let_leave(processes: Iterable[Any], grace_s: float) -> list[Any]:
         left = [process for process in left if process.is_alive()]
     for process in left:
         forget(process)
-    return left
 
 
 def forget(process: Any) -> None:

@@ -355,7 +355,7 @@ def test_a_killed_worker_and_a_killed_server_are_replaced_and_no_unroll_is_misse
     assert pool._server.config.life == 1
     check_no_unroll_is_missed(blueprint.schema, taken)  # workers have only waited
 
-    os.kill(pool._members[0].life.process.pid, signal.SIGKILL)
+    os.kill(pool.members[0].life.process.pid, signal.SIGKILL)
     taken += gather_until(pool, first_block_of(0, blueprint.schema))
     assert pool.restarts == 2
     assert "worker 0" in caplog.text

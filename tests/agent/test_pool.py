@@ -50,10 +50,10 @@ def test_per_environment_seq_arrives_without_gap_or_repetition_unless_a_worker_d
         ("workers", 0, 0), ("workers", 1, 0),
     ]  # fmt: skip
     assert sum(row.unrolls for row in rows) == 3 * len(taken)
-    assert [row.pid for row in rows] == [member.life.process.pid for member in pool._members]
+    assert [row.pid for row in rows] == [member.life.process.pid for member in pool.members]
     assert {row.doing for row in rows} <= {phase.words for phase in Phase}
 
-    victim = pool._members[0].life.process
+    victim = pool.members[0].life.process
     os.kill(victim.pid, signal.SIGKILL)
     taken += gather_until(pool, first_block_of(0, blueprint.schema))
     assert "worker 0" in caplog.text
@@ -61,7 +61,7 @@ def test_per_environment_seq_arrives_without_gap_or_repetition_unless_a_worker_d
     assert [row.life for row in pool.processes()] == [1, 0]
     check_no_unroll_is_missed(blueprint.schema, taken, died=0)
 
-    processes = [member.life.process for member in pool._members]
+    processes = [member.life.process for member in pool.members]
     pool.stop(3.0)
     assert [process.is_alive() for process in processes] == [False, False]
     pool.stop(3.0)  # a second time does no harm
