@@ -115,15 +115,9 @@ class ConvLstm(nn.Module):
         return made
 
     def forward(self, from_input: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        """Take one step.
+        """Take one step; return (h, c) after it.
 
-        Args:
-          from_input: [B, h, w, 4 C], of `look`.
-          h: [B, h, w, C], output before.
-          c: [B, h, w, C], cell before.
-
-        Returns:
-          (h, c) after.
+        `from_input` is [B, h, w, 4 C], of `look`; output and cell before are [B, h, w, C].
         """
         gates = from_input + self.from_state(h.movedim(-1, 1)).movedim(1, -1)
         into, forget, cell, out = gates.chunk(4, -1)
@@ -174,13 +168,11 @@ class AttentionCore(Core):
     basis: Tensor
 
     def __init__(self, map_shape: torch.Size, request: NetworkRequest) -> None:
-        """Build the core.
+        """Build the core for maps (channels, h, w) of the torso.
 
-        Args:
-          map_shape: (channels, h, w) of the torso.
-          request: its `feature_count` is C, more than KEY_CHANNELS, `lstm_size` is H of the policy
-            LSTM, with which the networks beside it grow, and `extras` is what the answer network
-            sees besides answers and queries.
+        `feature_count` of the request is C, more than KEY_CHANNELS, `lstm_size` is H of the policy
+        LSTM, with which the networks beside it grow, and `extras` is what the answer network sees
+        besides answers and queries.
         """
         extras, lstm_size = request.extras, request.lstm_size
         channels = request.feature_count or DEFAULT_CHANNELS

@@ -136,15 +136,10 @@ class ActorCritic(nn.Module):
     ) -> None:
         """Put the parts together.
 
-        Args:
-          torso_net: [N, *obs_shape] -> [N, F]; accepts uint8 pixels or float32 vectors.
-          obs_shape: shape of one stacked observation.
-          feature_count: F, number of features.
-          actions: what an action is.
-          value_head: layer from H hidden units to values.
-          core: F -> H; None: features go straight to the heads, and H is F.
-          game_pixels: for several games, what the pixels of each look like: the background of one
-            tells nothing of another's. None: the first layer of the torso knows, or nobody does.
+        The torso maps [N, *obs_shape] uint8 pixels or float32 vectors to [N, F], F =
+        `feature_count`, the core F to H; without one, features go straight to the heads, and H is
+        F. For several games `game_pixels` are what the pixels of each look like: the background of
+        one tells nothing of another's. Else the first layer of the torso knows, or nobody does.
         """
         super().__init__()
         self.game_pixels = nn.ModuleList(game_pixels)
@@ -194,12 +189,9 @@ class ActorCritic(nn.Module):
     def observe(
         self, obs: Tensor, task_id: Tensor | None = None, group: ProcessGroup = SINGLE_PROCESS
     ) -> None:
-        """Learn what observations look like, if they are normalised.
+        """Learn what observations look like, if they are normalised; arguments as for `torso`.
 
-        Args:
-          obs: as for `torso`.
-          task_id: as for `torso`.
-          group: sums over learners, which see different games perhaps.
+        The group sums over learners, which see different games perhaps.
         """
         rows, games = self._rows(obs, task_id)
         if isinstance(self.torso_net, TorsoWithStatistics):
@@ -209,14 +201,10 @@ class ActorCritic(nn.Module):
             statistics.observe(rows if games is None else rows[games == game], group)
 
     def torso(self, obs: Tensor, task_id: Tensor | None = None) -> Tensor:
-        """Encode observations.
+        """Encode observations [..., *obs_shape] uint8 or float32: return features [..., F] float32.
 
-        Args:
-          obs: [..., *obs_shape] uint8 or float32; any leading dims, e.g. [E] or [T+1, B].
-          task_id: int64, broadcasts against the leading dims from the right; None means task 0.
-
-        Returns:
-          features [..., F] float32.
+        `task_id` is int64 and broadcasts against the leading dims, such as [E] or [T+1, B], from
+        the right; None means task 0.
         """
         leading = obs.shape[: obs.ndim - len(self.obs_shape)]
         if obs.shape[len(leading) :] != self.obs_shape:
@@ -327,12 +315,9 @@ class ActorCritic(nn.Module):
     def heads(
         self, hidden: Tensor, task_id: Tensor | None = None, action_mask: Tensor | None = None
     ) -> Heads:
-        """Read policy and value off hidden units.
+        """Read policy and value off hidden units [..., H] float32; `task_id` as for `torso`.
 
-        Args:
-          hidden: [..., H] float32 hidden units.
-          task_id: int64, broadcast against the leading dims; None means task 0.
-          action_mask: [..., P] bool, what is allowed; None: everything.
+        What is allowed is `action_mask`, [..., P] bool; None: everything.
         """
         values = self.value_head(hidden, task_id)
         params = masked(self.policy_head(hidden), action_mask)
@@ -353,11 +338,9 @@ class ActorCritic(nn.Module):
         return self.heads(hidden[0], inputs.task_id, inputs.action_mask), state
 
     def attention_maps(self, inputs: Inputs, state: Tensor) -> Tensor:
-        """Return where each attention head looks when it acts on these inputs.
+        """Return where each attention head looks when it acts on inputs of E environments.
 
-        Args:
-          inputs: inputs of the model, with leading dims [E].
-          state: [E, state_count] float32, before this step.
+        The state is [E, state_count] float32, before this step.
 
         Returns:
           [E, heads, h, w] float32, at least 0; each map sums to 1.

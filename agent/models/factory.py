@@ -53,14 +53,10 @@ def make_model(
     popart: bool = False,
     seed: int = 0,
 ) -> ActorCritic:
-    """Build a freshly initialised model on the CPU.
+    """Build a freshly initialised model on the CPU; equal seeds give equal weights.
 
-    Args:
-      config: settings of the network.
-      env_spec: gives the observation shape and the numbers of actions and of games. Each game has
-        its own value output; the policy is shared.
-      popart: whether the value head normalises its targets.
-      seed: of the initial weights; equal seeds give equal weights.
+    Each game of the environment has its own value output; the policy is shared. `popart` says
+    whether the value head normalises its targets.
 
     Raises:
       ConfigError: if the network is not for what the environment shows (one for images sees no

@@ -65,10 +65,8 @@ def register_network(
     are orthogonal in linear layers and 2-d convolutions, and as they draw them themselves in other
     layers; all follow from the seed of the run.
 
-    Args:
-      name: of letters, digits and underscores.
-      sees: "images", "vectors" or "anything"; what else an environment shows is refused.
-      takes_layer_norm: whether the function follows the request's `layer_norm`.
+    What an environment shows besides what the network `sees` ("images", "vectors" or "anything") is
+    refused; `takes_layer_norm` says whether it follows the request's `layer_norm`.
     """
     if sees not in SEES:
         raise ConfigError(f"network {name!r} sees {sees!r}, expected one of {', '.join(SEES)}.")

@@ -28,13 +28,9 @@ class Parallel:
     def __init__(
         self, module: nn.Module, pool: ThreadPoolExecutor, shares: int, *, dim: int
     ) -> None:
-        """Keep the parts.
+        """Cut tensors along `dim` into so many `shares`, 2 or more; the pool has as many threads.
 
-        Args:
-          module: whose parameters get a gradient; treats each index of `dim` by itself.
-          pool: of at least `shares` threads.
-          shares: number of shares, at least 2.
-          dim: of the tensor and of what is made of it, along which they are cut.
+        The module, whose parameters get a gradient, treats each index of `dim` by itself.
         """
         self._parameters = [p for p in module.parameters() if p.requires_grad]
         self._pool = pool

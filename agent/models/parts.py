@@ -41,11 +41,7 @@ class PartsTorso(TorsoWithStatistics):
     ) -> None:
         """Build a torso for each image, and what joins them.
 
-        Args:
-          spec: has the parts, and the number of frames that are stacked.
-          make_torso: makes the torso of an image.
-          feature_count: F; 0: 256.
-          normalise_vectors: whether the vector is shown in deviations from its running mean.
+        `normalise_vectors` says whether the vector is shown in deviations from its running mean.
         """
         super().__init__()
         self.feature_count = feature_count or DEFAULT_FEATURES

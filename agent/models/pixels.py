@@ -47,11 +47,9 @@ class PixelStatistics(nn.Module):
     batches: Tensor  # [] float32
 
     def __init__(self, image_shape: tuple[int, ...], normalise: Normalise = True) -> None:
-        """Start from black: no batch was seen, and pixels are scaled to [0, 1].
+        """Start from black: no batch was seen, and pixels (C, H, W) are scaled to [0, 1].
 
-        Args:
-          image_shape: (C, H, W).
-          normalise: whose deviation a pixel is divided by, see `Normalise`; not False.
+        `normalise` says whose deviation a pixel is divided by, and is not False.
         """
         super().__init__()
         each = normalise in ("each", "rare")
@@ -80,11 +78,8 @@ class PixelStatistics(nn.Module):
     def observe(self, images: Tensor, group: ProcessGroup = SINGLE_PROCESS) -> None:
         """Take a batch `[N, C, H, W]` uint8 into the averages, unless there were enough of them.
 
-        All batches weigh the same. A batch without an image changes nothing.
-
-        Args:
-          images: the images of this learner; those of all learners together are one batch.
-          group: sums over learners.
+        All batches weigh the same. A batch without an image changes nothing. Those of all learners
+        together are one batch.
         """
         if self.is_settled:
             return
@@ -132,10 +127,7 @@ class PixelStatistics(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return images - `background` in units of 1/255, and the `scale` to multiply them by.
 
-        Args:
-          images: [N, C, H, W] uint8.
-          dtype: of the images that are returned.
-          layout: order of their values in memory.
+        Images are [N, C, H, W] uint8; those that are returned are of this type and in this order.
         """
         background, scale = self.prepared(dtype, layout)
         return _ordered(images, layout).to(dtype).sub_(background), scale
@@ -143,11 +135,9 @@ class PixelStatistics(nn.Module):
     def normalised(self, images: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
         """Return (images - `background`) / deviation, where pixels have their own.
 
-        It is bounded by MAX_DEVIATIONS, to a whole 1/255. One pass over floats, as `centred` takes,
-        and a quick one over bytes. In bfloat16 the background is rounded by up to 1/512 of its
-        size in deviations, which every image then has in common.
-
-        Args: as for `centred`.
+        It is bounded by MAX_DEVIATIONS, to a whole 1/255; arguments as for `centred`. One pass over
+        floats, as `centred` takes, and a quick one over bytes. In bfloat16 the background is
+        rounded by up to 1/512 of its size in deviations, which every image then has in common.
         """
         return in_deviations(_ordered(images, layout), *self.prepared(dtype, layout))
 
@@ -162,11 +152,7 @@ class PixelStatistics(nn.Module):
         """Return what `centred` or `normalised` need; kept once the statistics are settled.
 
         For the few images that are acted on, to make it takes a tenth or a fifth of the torso's
-        time.
-
-        Args:
-          dtype: of the images that are wanted.
-          layout: order of their values in memory.
+        time. They are in the type and order of the images that are wanted.
 
         Returns:
           `background` [1, C, H, W] and `scale` [] float32; or, if each pixel has a deviation of its
@@ -256,13 +242,8 @@ def shown_steps(length: int, size: int, update: int, rank: int = 0) -> tuple[Ten
     """Return which steps of a batch are shown to the statistics: rows and columns, [N] int64 each.
 
     Every seventh step of each unroll. Which one comes first differs by unroll and update, so that
-    all weigh the same.
-
-    Args:
-      length: rows of the batch that have been acted in.
-      size: unrolls of the batch.
-      update: number of the update.
-      rank: number of the learner, whose unrolls are counted after those of the learners before.
+    all weigh the same. The batch has `length` rows that have been acted in, and `size` unrolls;
+    those of a learner are counted after those of the learners before.
     """
     turn = torch.arange(length)[:, None] + torch.arange(rank * size, (rank + 1) * size) + update
     rows, columns = (turn % OBSERVED_EVERY == 0).nonzero(as_tuple=True)

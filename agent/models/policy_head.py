@@ -25,12 +25,7 @@ class NumbersHead(nn.Linear):
     """Logits and means from hidden units, and logarithms of standard deviations beside them."""
 
     def __init__(self, hidden_count: int, actions: ActionSpec) -> None:
-        """Make the layer.
-
-        Args:
-          hidden_count: H.
-          actions: what an action is; some of its parts are numbers.
-        """
+        """Make the layer for H hidden units; some parts of an action are numbers."""
         super().__init__(hidden_count, sum(part.count for part in actions.parts))
         numbers = sum(part.count for part in actions.parts if part.kind == NUMBERS)
         self.log_std = nn.Parameter(torch.zeros(numbers))

@@ -49,13 +49,10 @@ class PopArt(nn.Module):
         enabled: bool = True,
         step_size: float,
     ) -> None:
-        """Build the head.
+        """Build the head for F features, with statistics and a value of its own for each game.
 
-        Args:
-          feature_count: F, size of the input.
-          task_count: number of games, each with statistics and a value of its own.
-          enabled: whether values are normalised; if not, mu is 0 and sigma 1 for good.
-          step_size: beta, share of the statistics that an update replaces.
+        If it is not enabled, mu is 0 and sigma 1 for good. An update replaces a share of the
+        statistics, beta = `step_size`.
         """
         super().__init__()
         self.enabled = enabled
@@ -74,12 +71,10 @@ class PopArt(nn.Module):
         return variance.sqrt().clamp(max=SIGMA_MAX)
 
     def forward(self, features: Tensor, task_id: Tensor | None = None) -> Values:
-        """Predict values.
+        """Predict values of features [..., F] float32.
 
-        Args:
-          features: [..., F] float32 inputs of the head.
-          task_id: [...] int64, or the trailing part of it ([B] for features [T, B, F]); None
-            means task 0.
+        `task_id` is [...] int64, or the trailing part of it ([B] for features [T, B, F]); None
+        means task 0.
         """
         predictions = self.linear(features)  # [..., K]
         if self.task_count == 1 or task_id is None:
@@ -116,13 +111,10 @@ class PopArt(nn.Module):
     ) -> None:
         """Move the statistics towards these targets and rewrite the head so that values stay.
 
-        Args:
-          targets: [T, B] float32, V-trace targets in reward units.
-          task_id: [B] int64; None means task 0.
-          mask: [T, B] bool or float, steps to count; None counts all.
-          optimiser: if given, its running moments of this head's gradient are rescaled too,
-            because the gradient scales with the normalised error, that is with 1 / sigma.
-          group: sums over the targets of all learners.
+        Targets are [T, B] float32, of V-trace, in reward units; `task_id` is [B] int64, None means
+        task 0; steps to count are `mask`, [T, B] bool or float, None counts all. Running moments
+        that the optimiser has of this head's gradient are rescaled too, because the gradient scales
+        with the normalised error, that is with 1 / sigma.
         """
         if self.enabled:
             sums = group.sum_(self._sums(targets, task_id, mask), "popart")
@@ -169,11 +161,7 @@ class PopArt(nn.Module):
                 moment.mul_(factor.pow(power).to(moment.dtype))
 
     def snapshot(self, optimiser: torch.optim.Optimizer | None = None) -> Callable[[], None]:
-        """Remember all that `update` writes to; return a function that restores it, bit by bit.
-
-        Args:
-          optimiser: the one that `update` is given.
-        """
+        """Remember all that `update` writes to; return what restores it, bit by bit."""
         if not self.enabled:
             return lambda: None
         moved = [self.mu, self.nu, self.linear.weight, self.linear.bias]

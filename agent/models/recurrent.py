@@ -18,12 +18,7 @@ from ritornello.agent.models.initialisation import FORGET_BIAS, draw_gates, fill
 
 
 def changed_rows(first: Tensor, keep_gradient: Tensor | None) -> list[bool]:
-    """Return for each of T rows whether `entering_state` has anything to do before it.
-
-    Args:
-      first: [T, B] bool, True where the memory is cleared.
-      keep_gradient: [T, B] bool, or None for all True.
-    """
+    """Return for each of T rows whether `entering_state` has anything to do; both are [T, B]."""
     if torch.compiler.is_exporting():
         return [True] * len(first)  # numbers are not known yet
     changed = first.any(1)
@@ -36,10 +31,8 @@ def changed_rows(first: Tensor, keep_gradient: Tensor | None) -> list[bool]:
 def entering_state(state: Tensor, first: Tensor, keep_gradient: Tensor | None) -> Tensor:
     """Return the state with which a row starts.
 
-    Args:
-      state: [..., B, n] float32, after the row before.
-      first: [B] bool, columns that start from zeros.
-      keep_gradient: [B] bool, columns through whose state a gradient flows; None: all.
+    The state [..., B, n] float32 is that after the row before. Columns that are `first` [B] start
+    from zeros; a gradient flows through those to keep, [B] bool, None: all.
     """
     state = state.masked_fill(first.unsqueeze(-1), 0)
     if keep_gradient is not None:
@@ -56,13 +49,9 @@ class RecurrentCore(Core):
     def __init__(
         self, feature_count: int, extras: ExtraInputs, lstm_size: int = 0, lstm_layers: int = 1
     ) -> None:
-        """Build the core.
+        """Build the core of F features and extras.
 
-        Args:
-          feature_count: F, number of features of the torso.
-          extras: what is appended to the features.
-          lstm_size: H; 0 for no LSTM: the heads then see features and extras.
-          lstm_layers: L, number of layers.
+        Without an LSTM (H = `lstm_size` is 0) the heads see features and extras.
         """
         input_count = feature_count + extras.count
         super().__init__(lstm_size or input_count, 2 * lstm_layers * lstm_size)

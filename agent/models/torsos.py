@@ -39,15 +39,10 @@ class PixelConv2d(nn.Conv2d):
         *,
         normalise: Normalise = False,
     ) -> None:
-        """Build the layer for images `image_shape` = (C, H, W).
+        """Build the layer for images (C, H, W); the kernel is as wide as high.
 
-        Args:
-          image_shape: (C, H, W) of one input.
-          channels: number of output channels.
-          kernel: width and height of the kernel.
-          stride: stride in both directions.
-          padding: padding on all sides; it has the mean colour if pixels are normalised.
-          normalise: subtract the mean image and divide by the deviation, "each": of each pixel.
+        Padding has the mean colour if pixels are normalised: the mean image is taken away, and what
+        is left divided by the deviation, "each": of each pixel.
         """
         super().__init__(image_shape[0], channels, kernel, stride, padding)
         self.statistics = PixelStatistics(image_shape, normalise) if normalise else None

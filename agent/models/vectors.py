@@ -46,14 +46,10 @@ class VectorStatistics(nn.Module):
 
     @torch.no_grad()
     def observe(self, vectors: Tensor, group: ProcessGroup = SINGLE_PROCESS) -> None:
-        """Take vectors `[N, D]` into the statistics.
+        """Take vectors `[N, D]` into the statistics; those of all learners together are one set.
 
         With the formula for joining two sets of Chan, Golub & LeVeque (1979), which loses no digits
         where the mean is far from 0.
-
-        Args:
-          vectors: those of this learner; those of all learners together are one set.
-          group: sums over learners.
         """
         values = vectors.double()
         about = values.new_tensor(float(len(values)))

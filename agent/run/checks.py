@@ -32,10 +32,6 @@ NEW_RUN = "To start a new run from its weights: --op_mode=train --load_model_url
 def check_several(flags: Flags, place: Place) -> None:
     """Check that these flags go together with the number of learners.
 
-    Args:
-      flags: the flags of the session.
-      place: which learner this is, among how many.
-
     Raises:
       ConfigError: naming the flag.
     """
@@ -80,14 +76,9 @@ def _check_flags_of_several(flags: Flags, count: int) -> None:
 
 
 def check_session(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
-    """Check that a session with these flags can go on from `checkpoint`, or test it.
+    """Check that a session can go on from `checkpoint`, whose spec and weights fit, or test it.
 
-    Args:
-      checkpoint: whose spec and weights fit.
-      blueprint: flags and shapes of the session.
-
-    Returns:
-      The checkpoint, with notes about what will not be as it was.
+    Return the checkpoint, with notes about what will not be as it was.
 
     Raises:
       ConfigError: if a flag has to be another one, or the run folder leads elsewhere.

@@ -63,10 +63,8 @@ class Control:
     ) -> None:
         """Refuse what lies in the folder from before; go on with the settings of the checkpoint.
 
-        Args:
-          run: what is steered.
-          save: saves a checkpoint and says what it did.
-          evaluate: asks for test games and says what it did; None: nobody plays any.
+        `save` saves a checkpoint and `evaluate` asks for test games, and each says what it did;
+        None: nobody plays any.
         """
         self._run = run
         self._folder = run.folder.path / CONTROL

@@ -77,11 +77,7 @@ def content_of(path: Path) -> bytes:
 
 
 def read_command(identity: str, content: bytes) -> Command:
-    """Return what a control file says.
-
-    Args:
-      identity: name of the file without its ending.
-      content: all of it.
+    """Return what a control file says; `identity` is its name without its ending.
 
     Raises:
       ConfigError: if it is anything but a command of the tables above.

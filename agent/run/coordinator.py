@@ -36,20 +36,16 @@ class Coordinator:
     def begin(self, learner: Learner, blueprint: Blueprint) -> None:
         """Check that all learners are of one kind and begin with the same weights.
 
-        Args:
-          learner: this learner, in the state from which it begins.
-          blueprint: its flags and shapes.
+        The learner is in the state from which it begins.
 
         Raises:
           LearnersDiffer: naming a learner and what is different.
         """
 
     def agreed(self, wish: str, own: bool) -> bool:
-        """Whether a learner has a wish, as of the last `synchronise`.
+        """Whether a learner has a wish, as of the last `synchronise`; the next tells others ours.
 
-        Args:
-          wish: "interrupted" or "seconds", reasons to stop that one may have and others not.
-          own: whether this one has it; the next `synchronise` tells the others.
+        Wishes are "interrupted" and "seconds", reasons to stop that one may have and others not.
         """
         return own
 
@@ -58,10 +54,8 @@ class Coordinator:
     ) -> Synchronised:
         """Exchange reports with all learners; each calls it once in each turn of its loop.
 
-        Args:
-          reports: what the workers of this learner have reported since the last call.
-          has_batch: whether this learner could make an update.
-          missing: returns what it waits for if it has no batch.
+        The reports are those of this learner's workers since the last call. `has_batch` says
+        whether this learner could make an update, and `missing` returns what it waits for if not.
 
         Raises:
           LearnerLost: if a learner does not come, or has no batch for too long.

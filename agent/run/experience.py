@@ -61,14 +61,7 @@ class Experience:
     def __init__(
         self, pool: WorkerPool, replay: ReplayManager, feed: Feed, evaluate: Evaluate | None = None
     ) -> None:
-        """Start nothing.
-
-        Args:
-          pool: worker pool that makes unrolls.
-          replay: manager that keeps the unrolls.
-          feed: object that makes batches from draws.
-          evaluate: what elite and attentive replay compare unrolls by; None: no buffer does.
-        """
+        """Start nothing; elite and attentive replay compare unrolls by `evaluate`."""
         self.pool = pool
         self.replay = replay
         self._feed = feed
@@ -107,9 +100,7 @@ class Experience:
     def feed_back(self, batch: Batch | PackedBatch, errors: Tensor | None) -> None:
         """Say what an update has learned from a batch; nothing happens unless replay wants it.
 
-        Args:
-          batch: batch that was learned from.
-          errors: [T, B] of its steps, see `agent.algorithms.base.Loss`.
+        Errors are [T, B], of its steps; see `agent.algorithms.base.Loss`.
 
         Raises:
           ConfigError: if replay draws by errors and the algorithm gives none.

@@ -44,12 +44,7 @@ class Launcher:
     """Starts the learners of a run and waits for their end. Used by the main thread, once."""
 
     def __init__(self, argv: Sequence[str], count: int) -> None:
-        """Start nothing.
-
-        Args:
-          argv: the command line without the program's name.
-          count: number of learners, at least 2.
-        """
+        """Start nothing; `count` is the number of learners, at least 2."""
         self._argv = list(argv)
         self._count = count
         self._learners: list[subprocess.Popen[bytes]] = []

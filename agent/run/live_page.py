@@ -37,11 +37,7 @@ def check_live_page() -> None:
 
 @contextlib.contextmanager
 def live_page(results: Path | str) -> Iterator[None]:
-    """Serve the page of a results folder within the block.
-
-    Args:
-      results: folder in which the run will lie; made if it is missing.
-    """
+    """Serve the page of a results folder within the block; the folder is made if it is missing."""
     try:
         Path(results).mkdir(parents=True, exist_ok=True)
         page = subprocess.Popen(

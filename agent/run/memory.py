@@ -65,9 +65,7 @@ class Need:
 def memory_needs(blueprint: Blueprint, model: ActorCritic) -> list[Need]:
     """Return what the parts of a training take at most, in bytes; replay comes first.
 
-    Args:
-      blueprint: flags and shapes of the run.
-      model: one like that of the run, whose weights are counted.
+    The weights of a model like that of the run are counted.
     """
     flags, weights = blueprint.flags, sum(tensor.nbytes for tensor in model.state_dict().values())
     needs = _of_learner(blueprint, weights)
@@ -158,12 +156,7 @@ def unrolls_when_full(blueprint: Blueprint) -> int:
 
 
 def check_memory(blueprint: Blueprint, model: ActorCritic) -> None:
-    """Raise ConfigError if a training cannot fit into the memory that is free here.
-
-    Args:
-      blueprint: flags and shapes of the run.
-      model: one like that of the run.
-    """
+    """Raise ConfigError if a training of such a model cannot fit into the memory that is free."""
     needs = memory_needs(blueprint, model)
     learners = blueprint.place.local_world_size  # each of which finds the same memory free
     check_shared_memory(learners * sum(need.nbytes for need in needs if need.is_shared))
@@ -203,21 +196,13 @@ class CapacityWatch:
     """
 
     def __init__(self, unrolls: int, flags: Flags) -> None:
-        """Weigh nothing yet.
-
-        Args:
-          unrolls: number of unrolls that all buffers together hold when they are full.
-          flags: of the run.
-        """
+        """Weigh nothing yet; all buffers together hold so many unrolls when they are full."""
         self._unrolls = unrolls
         self._flags = flags
         self._has_looked = False
 
     def look(self, figures: Mapping[str, float]) -> None:
-        """Weigh what is there, once there is enough.
-
-        Args:
-          figures: metrics of replay: OF_ITEMS and OF_MEMORY.
+        """Weigh what is there, by the metrics OF_ITEMS and OF_MEMORY, once there is enough.
 
         Raises:
           ConfigError: if replay will not fit.

@@ -180,16 +180,11 @@ def log_end(summary: Summary, folder: RunFolder, flags: Flags) -> None:
 
 
 def next_command(mode: str, folder: Path, flags: Flags) -> str:
-    """Return the command that resumes or tests a run.
+    """Return the command that resumes or tests a run; `mode` is a value of --op_mode.
 
     It is of several lines: a terminal of 80 columns would break one where a shell does not go on.
     The run's flags are read from a file, which may name no module and give no texts to environments
     (wrappers/trusted_modules.py): those are typed again.
-
-    Args:
-      mode: what the command does, a value of --op_mode.
-      folder: the run folder.
-      flags: those of the run.
     """
     named = {"env": flags.env, NETWORKS.flag: flags.model}
     if mode != "test":  # which learns nothing

@@ -41,10 +41,7 @@ class Recorder:
     def __init__(self, run: Run, sink: Sink, evaluating: Evaluating | None) -> None:
         """Read what the run was told before: that is known, and not said again.
 
-        Args:
-          run: what is recorded.
-          sink: where records and games are reported.
-          evaluating: what evaluates the run; None: nothing does.
+        Records and games are reported to the sink; None: nothing evaluates the run.
         """
         self._run = run
         self._sink = sink

@@ -45,13 +45,10 @@ class Reporting:
     """The log and the sinks of one session. Belongs to the main thread, which closes it."""
 
     def __init__(self, folder: RunFolder, flags: Flags, rank: int = 0) -> None:
-        """Start the threads and the log; `open_sinks` comes next.
+        """Start the threads and the log in an existing folder; `open_sinks` comes next.
 
-        Args:
-          folder: existing folder of the run.
-          flags: what is to be written and shown.
-          rank: number of the learner. Those after the first write files of their own, which are a
-            log and the records, and nothing to the terminal.
+        Learners after the first write files of their own, which are a log and the records, and
+        nothing to the terminal.
         """
         self._folder = folder
         self._flags = flags
@@ -105,9 +102,7 @@ class Reporting:
     def fail(self, error: Exception, *, is_known: bool) -> None:
         """Say why the run failed, whatever an environment that plays here has made of logging.
 
-        Args:
-          error: that ended it.
-          is_known: whether its text says all; the traceback of others is shown.
+        Of a known error the text says all; the traceback of others is shown.
         """
         self._take_back_log()
         self.status.enter("failed", reason=str(error) if is_known else repr(error))
@@ -121,8 +116,7 @@ class Reporting:
     def open_sinks(self, resumed_at: int | None = None) -> Sink:
         """Open the files of records and games; return where to report.
 
-        Args:
-          resumed_at: agent steps of the checkpoint that the session goes on from.
+        A session that goes on from a checkpoint has `resumed_at` agent steps.
 
         Raises:
           ConfigError: if a library is missing for what the flags ask for, or there is no such sink.

@@ -48,15 +48,9 @@ class Run:
     ) -> None:
         """Build all that learns, in the state of the checkpoint; start nothing.
 
-        Args:
-          blueprint: flags and shapes.
-          folder: folder of the run.
-          checkpoint: from which the run continues; None: it begins.
-          weights: those of a model with which a new run begins; None: freshly drawn.
-          stop: what the user asks for meanwhile; None: nobody can ask.
-          status: what writes down how the run is, for who looks from outside; None: nobody does.
-          coordinator: the other learners of the run.
-          experience: makes what batches come from; None: what the flags ask for.
+        A new run begins with weights of a model, or with freshly drawn ones. Without `stop` nobody
+        can ask for anything meanwhile; without `status` nobody looks from outside. `experience`
+        makes what batches come from; None: what the flags ask for.
         """
         self.blueprint, self.flags, self.folder = blueprint, blueprint.flags, folder
         self.stop, self.coordinator = stop or StopSignals(), coordinator
@@ -119,11 +113,8 @@ def make_experience(
 ) -> Experience:
     """Return the source of batches that the flags ask for, not started.
 
-    Args:
-      blueprint: flags and shapes.
-      board: where those who act find the newest weights.
-      life: workers and servers of different lives play different games.
-      make_pool: makes what unrolls come from; None: what the flags ask for.
+    Workers and servers of different lives play different games. `make_pool` makes what unrolls come
+    from; None: what the flags ask for.
     """
     flags, device = blueprint.flags, blueprint.choices.device
     replay, feed = blueprint.replay(), Feed(blueprint.schema, device)

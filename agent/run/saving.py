@@ -47,12 +47,7 @@ class SaveTime:
     """
 
     def __init__(self, stop: StopSignals, full_bytes: int) -> None:
-        """Reserve the time of a usual disk before the end of the job.
-
-        Args:
-          stop: what knows the end of the job.
-          full_bytes: of all unrolls in full buffers.
-        """
+        """Reserve the time that a usual disk takes for full buffers before the end of the job."""
         self._stop = stop
         self._full_bytes = full_bytes
         self._bytes_per_s = USUAL_DISK
@@ -96,9 +91,7 @@ class Saving:
     def __init__(self, run: Run, flush: Callable[[], bool | None]) -> None:
         """Write nothing yet.
 
-        Args:
-          run: what is saved.
-          flush: brings records and games to the disk within seconds; False if some are not there.
+        `flush` brings records and games to the disk within seconds; False if some are not there.
         """
         self._run = run
         self._tally = run.tally

@@ -38,12 +38,10 @@ class Status:
     """Writes the three files of one session. Belongs to the main thread."""
 
     def __init__(self, folder: Path, thread: OutputThread | None, session: int = 1) -> None:
-        """Say that the run starts.
+        """Say that the run starts; its folder is already taken back to where the session begins.
 
-        Args:
-          folder: folder of the run, already taken back to where the session begins.
-          thread: the output thread of its files; None: nobody looks, and nothing is written.
-          session: number of the session, 1 for the first one.
+        The thread is that of its files; None: nobody looks, and nothing is written. The first
+        session is number 1.
         """
         self.state = ""  # what is being done
         self.disk_free_mb: float | None = None  # as it was when status.json was written last

@@ -38,12 +38,9 @@ class Tally:
     ) -> None:
         """Start at zero.
 
-        Args:
-          action_repeat: simulator frames per agent step.
-          window: games in the moving average of the return.
-          tasks: the ids of the games, in task order; the id of a single one does not matter.
-          environments: for each game, how many of a learner's environments play it; 0: the agent
-            knows the game and does not play it. None: as many for each.
+        The moving average of the return is over `window` games. The ids of the games are in task
+        order; the id of a single one does not matter. So many of a learner's environments play each
+        game, 0: the agent knows it and does not play it; None: as many for each.
         """
         self.agent_steps = 0
         self.updates = 0

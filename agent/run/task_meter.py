@@ -24,12 +24,9 @@ class TaskMeter:
     """
 
     def __init__(self, tasks: Sequence[str], window: int, played: Sequence[int]) -> None:
-        """Start without a game.
+        """Start without a game; so many games of each are in its moving average.
 
-        Args:
-          tasks: the ids of the games, in task order.
-          window: games of each in its moving average.
-          played: the numbers of the games that are played.
+        Ids are in task order, and the numbers of the games that are played are `played`.
         """
         self.best: float | None = None  # a best return of different games says nothing
         self.best_mean: float | None = None

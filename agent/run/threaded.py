@@ -51,16 +51,10 @@ class Threaded(Experience):
         cache_depth: int | None,
         cache_threads: int = 1,
     ) -> None:
-        """Start nothing.
+        """Start nothing; see `Experience`.
 
-        Args:
-          pool: processes on this machine, or any other pool.
-          replay: see `Experience`.
-          feed: see `Experience`.
-          evaluate: see `Experience`.
-          cache_depth: number of batches made ahead; 0: each is made when it is needed; None: the
-            number adapts itself.
-          cache_threads: number of threads that make batches.
+        So many batches are made ahead as `cache_depth` says; 0: each is made when it is needed;
+        None: the number adapts itself.
         """
         super().__init__(pool, replay, feed, evaluate)
         self._cache_depth = cache_depth

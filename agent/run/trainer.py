@@ -75,11 +75,9 @@ class Trainer:
     ) -> None:
         """Start nothing.
 
-        Args:
-          run: what is trained.
-          sink: where records and games are reported; belongs to the caller.
-          flush: brings all that was reported to the disk, within seconds, and says whether it is
-            there; None: the sink's own.
+        The sink, to which records and games are reported, belongs to the caller. `flush` brings all
+        that was reported to the disk, within seconds, and says whether it is there; None: the
+        sink's own.
         """
         self._run = run
         self._flags, self._blueprint = run.flags, run.blueprint

@@ -72,10 +72,7 @@ class Session:
     coordinator: Coordinator = SINGLE_LEARNER
 
     def run(self, stop: StopSignals | None = None) -> int:
-        """Train or test; return the exit status.
-
-        Args:
-          stop: what the user asks for meanwhile; None: nobody can ask.
+        """Train or test; return the exit status. Without `stop`, nobody can ask for anything.
 
         Raises:
           ConfigError: if the run cannot be begun where it should be; nothing was started then.
@@ -90,9 +87,6 @@ class Session:
 
     def train(self, stop: StopSignals) -> Ending:
         """Train until a limit, a wish to stop or a failure; return how it ended.
-
-        Args:
-          stop: what the user asks for meanwhile.
 
         Raises:
           ConfigError: if there can be no run folder, or another session has saved in it since the
@@ -207,8 +201,7 @@ class Session:
     def test(self, show: Callable[[str], None] = tell) -> list[Report]:
         """Play whole games with the loaded agent; return a report for each of the games played.
 
-        Args:
-          show: function that is called with each line of progress.
+        `show` is called with each line of progress.
 
         Raises:
           ConfigError: if nothing can be written where the games belong; none was played then.

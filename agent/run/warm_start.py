@@ -51,9 +51,7 @@ class WarmStart:
 def keep_actions(checkpoint: Checkpoint, own: EnvSpec) -> tuple[str, ...]:
     """Return the actions with which a new run goes on: those of the checkpoint.
 
-    Args:
-      checkpoint: checkpoint whose policy is taken over.
-      own: of the new run's games, with the actions that these would be given.
+    `own` is of the new run's games, with the actions that these would be given.
 
     Raises:
       CheckpointError: if the games have an action that the checkpoint has not.
@@ -108,14 +106,12 @@ def carry_over(
     sources: Sequence[int | None],
     with_task_columns: frozenset[str] = frozenset(),
 ) -> dict[str, Tensor]:
-    """Return the state dict of a model of K games, made of one of other games.
+    """Return the state dict of a model of K games, made of the `saved` one of other games.
 
-    Args:
-      saved: the state dict that goes along.
-      fresh: a newly drawn one of the new model; it gives the heads of new games.
-      sources: for each of the K games its number in `saved`, or None if it is new.
-      with_task_columns: names of the matrices whose last columns, one per game, are multiplied by
-        the one-hot number of the game. Those of a new game start at zero.
+    A newly drawn one, `fresh`, gives the heads of new games. `sources` has for each of the K games
+    its number in `saved`, or None if it is new. In the matrices named by `with_task_columns` the
+    last columns, one per game, are multiplied by the one-hot number of the game; those of a new
+    game start at zero.
     """
     weights = {}
     for name, drawn in fresh.items():

@@ -46,12 +46,9 @@ def best_score(folder: Path) -> float | None:
 
 
 def set_later_aside(folder: Path, updates: int, at: datetime) -> Path | None:
-    """Rename the best model if it is of later updates; return its new name, None if it stays.
+    """Rename the best model if it is of later updates than a run is taken back to.
 
-    Args:
-      folder: folder of the run, which is taken back.
-      updates: number of updates to which it is taken back.
-      at: the time in the new name.
+    Return its new name, which has the time `at`; None if it stays.
 
     Raises:
       OSError: if the folder cannot be written to.

@@ -50,8 +50,8 @@ class Checkpoint:
     def output_folder(self, results: Path | str) -> Path:
         """Return where to write what is made with it, such as the scores of a test.
 
-        Args:
-          results: parent folder for a shipped model's: that is a source, perhaps not writable.
+        Of a shipped model that is below `results`: its own folder is a source, perhaps not
+        writable.
         """
         return self.home
 

@@ -35,12 +35,9 @@ class DamagedFile(CheckpointError):
 
 
 def write_tree(path: Path, tree: Mapping[str, Any], *, verify: bool = False) -> None:
-    """Write an encoded tree to `path`, in place of what is there.
+    """Write an encoded tree to `path`, in place of what is there once it is complete on the disk.
 
-    Args:
-      path: of the file; its old content stays until the new one is complete and on the disk.
-      tree: result of `encode`.
-      verify: read the new file back, and compare its checksums, before it takes its place.
+    To `verify` it, the new file is read back and its checksums compared before it takes its place.
 
     Raises:
       CheckpointError: if the disk is full or refuses. `path` is as it was then, and nothing is left

@@ -50,10 +50,8 @@ def resolve(url: Path | str) -> list[Path]:
     """Return the checkpoint files that `url` means, the best guess first.
 
     Those by their updates, the highest first, then milestones and `best.pt`. A session that goes on
-    from another one has set aside what is later (agent/stored/run_rewind.py).
-
-    Args:
-      url: a run folder, its checkpoints folder, or a checkpoint file.
+    from another one has set aside what is later (agent/stored/run_rewind.py). The url is a run
+    folder, its checkpoints folder, or a checkpoint file.
 
     Raises:
       CheckpointError: if there is none.

@@ -65,13 +65,10 @@ def encode(state: Any, where: str = "state") -> Any:
 
 
 def decode(data: Any, where: str = "state", met: set[int] | None = None) -> Any:
-    """Undo `encode`: arrays and bytes are themselves again.
+    """Undo `encode` in data that may be anybody's: arrays and bytes are themselves again.
 
-    Args:
-      data: from a file that may be anybody's.
-      where: its place in the tree, for messages.
-      met: the dicts and lists met so far. One that comes twice can describe a tree without end in a
-        few bytes.
+    Messages name its place in the tree, `where`. Dicts and lists met so far are in `met`: one that
+    comes twice can describe a tree without end in a few bytes.
 
     Raises:
       ValueError: if it is not what `encode` returns.

@@ -69,14 +69,11 @@ class CheckpointWriter:
         milestone_steps: int = 0,
         start_steps: int = 0,
     ) -> None:
-        """Prepare the folder; removes what a killed process left half-written.
+        """Prepare the folder, made if missing; removes what a killed process left half-written.
 
-        Args:
-          folder: the run's `checkpoints` folder; made if missing. Nobody else writes into it
-            (`RunFolder.lock`).
-          keep_last: K >= 1, how many regular checkpoints to keep.
-          milestone_steps: keep one checkpoint for ever per this many agent steps; 0 for none.
-          start_steps: agent steps already done, when a run is resumed.
+        Nobody else writes into it (`RunFolder.lock`). K = `keep_last` regular checkpoints, at least
+        1, are kept, and one for ever per `milestone_steps` agent steps, 0 for none; a resumed run
+        has done `start_steps` already.
         """
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -100,18 +97,12 @@ class CheckpointWriter:
         replay: Mapping[str, Any] | None = None,
         replay_follows: bool = False,
     ) -> Path:
-        """Save a checkpoint, unless its update is there, and drop those beyond K.
+        """Save a checkpoint, unless its update is there, and drop those beyond K; return its path.
 
-        Args:
-          state: nested dicts and lists of tensors, arrays and plain types; see `encode`.
-          updates: optimiser steps done; names the file.
-          agent_steps: agent steps done; names the milestone.
-          replay: contents of the buffers, kept in a file of their own and written before the state;
-            None to leave them out.
-          replay_follows: `save_replay` comes next, and drops what is beyond K.
-
-        Returns:
-          The path of the checkpoint.
+        The state is nested dicts and lists of tensors, arrays and plain types; see `encode`.
+        Updates name the file, agent steps the milestone. Contents of the buffers are kept in a file
+        of their own and written before the state; None to leave them out. If the replay follows,
+        `save_replay` comes next, and drops what is beyond K.
 
         Raises:
           CheckpointError: if the disk is full or refuses, or the state is not finite outside of
@@ -175,9 +166,7 @@ class CheckpointWriter:
     def save_best(self, state: Mapping[str, Any], *, score: float) -> Path:
         """Save `best.pt` in place of the previous one; it is never dropped and has no replay.
 
-        Args:
-          state: see `save`.
-          score: what these weights are the best by, kept with them (`Checkpoint.score`).
+        The score, by which these weights are the best, is kept with them (`Checkpoint.score`).
 
         Raises:
           CheckpointError: as `save`; the previous `best.pt` is intact.

@@ -90,13 +90,8 @@ def fetch(repository: Repository) -> Path:
 def push(folder: Path, names: Sequence[str], repository: Repository, *, private: bool) -> str:
     """Send files of a folder to the hub in one commit; return the address of the model.
 
-    What else is in the repository stays as it is. The client knows who is logged in.
-
-    Args:
-      folder: the model folder.
-      names: names of the files in it.
-      repository: made if there is none.
-      private: whether a new one is visible to its owner only.
+    What else is in the repository stays as it is; it is made if there is none, visible to its owner
+    only if it is private. The client knows who is logged in.
 
     Raises:
       ConfigError: if the client is not installed, nobody is logged in, or it is refused.

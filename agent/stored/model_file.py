@@ -75,9 +75,8 @@ class ShippedModel(Checkpoint):
 def find_model_folder(url: Path | str) -> Path | None:
     """Return the model folder that `url` means, by what lies there; None if it is something else.
 
-    Args:
-      url: the folder, or the model.safetensors in it; `models/<name>` is also the one that comes
-        with the program, wherever the program is run.
+    The url is the folder, or the model.safetensors in it; `models/<name>` is also the one that
+    comes with the program, wherever the program is run.
     """
     folder = Path(url)
     if folder.name == WEIGHTS:
@@ -104,11 +103,9 @@ def save_model(
 ) -> None:
     """Write a model folder, or write it anew; the facts come last and vouch for the weights.
 
-    Args:
-      folder: made if it is missing. What it holds besides a model stays.
-      weights: the model's state dict, on the CPU.
-      flags: of the run; those of FLAGS_OF_THE_MACHINE are left out.
-      facts: JSON types; must have what `load_model` needs: env_spec, agent_steps and updates.
+    What the folder holds besides a model stays. Weights are on the CPU, flags of
+    FLAGS_OF_THE_MACHINE are left out, and facts are JSON types with what `load_model` needs:
+    env_spec, agent_steps and updates.
 
     Raises:
       ConfigError: if the folder belongs to a run, or cannot be written.
@@ -163,11 +160,7 @@ def check_is_of_no_run(folder: Path) -> None:
 
 
 def load_model(folder: Path, label: str = "") -> ShippedModel:
-    """Read and verify a model folder.
-
-    Args:
-      folder: where its three files are.
-      label: plain name for what is made with it; "": that of the folder.
+    """Read and verify a model folder; what is made with it is named by `label`, "": by the folder.
 
     Raises:
       CheckpointError: if a file is missing or damaged, or they do not belong together; the message

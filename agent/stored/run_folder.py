@@ -82,13 +82,9 @@ class RunFolder:
     ) -> RunFolder:
         """Make `results/<name>` or `results/<env>_<time>`: two runs never share a folder.
 
-        One whose name is taken gets `_2`, `_3`, ... appended.
-
-        Args:
-          results: parent folder, made if it is missing.
-          env_id: environment id, or several with commas; made safe for a file name.
-          name: of the folder, a plain name; None: what `env_id` and `now` give.
-          now: the time in the name; the present time if None.
+        One whose name is taken gets `_2`, `_3`, ... appended. `env_id` is made safe for a file
+        name, and may be several with commas; `name` is a plain one. The parent is made if it is
+        missing.
         """
         parent = Path(results)
         stem = name or f"{run_name(env_id)}_{now or datetime.now():%Y%m%d-%H%M%S}"
@@ -104,12 +100,8 @@ class RunFolder:
     def lock(self, wait_s: float = LOOK_S) -> FileLock:
         """Take the right to write into the folder, before anything in it is touched.
 
-        Args:
-          wait_s: how long to wait for another session to end, or for the live page to look at the
-            lock. A program that has just killed one may give it a moment.
-
-        Returns:
-          The lock, to be released.
+        Another session may take so long to end, or the live page to look at the lock: a program
+        that has just killed one may give it a moment. The lock is to be released.
 
         Raises:
           ConfigError: if another session has it, or the folder cannot be written to.

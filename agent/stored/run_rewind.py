@@ -68,15 +68,8 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
     """Take the files of a run back to `checkpoint`, which lies in its folder.
 
     If this is cut short, the newest checkpoint that is left can be gone on from, and the same
-    command does the rest.
-
-    Args:
-      folder: folder of the run.
-      checkpoint: what the session goes on from.
-      now: the time in the names; the present time if None.
-
-    Returns:
-      Sentences for the log: what was set aside, and where; empty if nothing was.
+    command does the rest. Return sentences for the log: what was set aside, and where, under names
+    with the present time or `now`; empty if nothing was.
 
     Raises:
       ConfigError: if the folder cannot be written to.

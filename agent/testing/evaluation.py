@@ -135,11 +135,9 @@ class Evaluation:
     """Plays evaluations. One thread uses it."""
 
     def __init__(self, blueprint: Blueprint, folder: Path) -> None:
-        """Build the models.
+        """Build the models, to play by the rules of `evaluation_blueprint`.
 
-        Args:
-          blueprint: by whose rules games are played (`evaluation_blueprint`).
-          folder: folder of the run, for films and the best model.
+        Films and the best model are for the folder of the run.
         """
         self._blueprint = blueprint
         self._folder = folder
@@ -153,10 +151,8 @@ class Evaluation:
     def play(self, order: Order, tell: Callable[[Row], None], beat: Callable[[], None]) -> Done:
         """Play the games of one evaluation with the weights in `block`.
 
-        Args:
-          order: what is evaluated.
-          tell: is called with each row when its games are over.
-          beat: is called at each step; what it raises ends the evaluation.
+        `tell` is called with each row when its games are over, `beat` at each step; what it raises
+        ends the evaluation.
 
         Raises:
           EndlessGameError: if the games come to no end.
@@ -270,12 +266,7 @@ def follower_main(
 ) -> None:
     """Play in a process of its own, which gives way, until the trainer has hung up.
 
-    Args:
-      blueprint: by whose rules games are played (`evaluation_blueprint`).
-      folder: folder of the run.
-      board: from which weights are taken.
-      end: end of the pipe to the trainer.
-      lifeline: by which the trainer sees that this process lives.
+    Games are played by the rules of `evaluation_blueprint`.
     """
     ignore_interrupts()
     lifeline.hold()

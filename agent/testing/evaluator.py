@@ -59,14 +59,11 @@ def evaluate(
 ) -> list[Report]:
     """Play `--test_episode_count` whole games of each env and report them.
 
-    Args:
-      blueprint: of the checkpoint's flags, changed by what the user says; its env is the model's.
-      checkpoint: checkpoint whose model plays.
-      output: folder for the CSV, JSON and video; their names say which checkpoint played what, and
-        how, so that no test overwrites another.
-      envs: ids of the games to play; none: those of the blueprint.
-      show: function that is called with each line of progress. Where it raises OSError or
-        ValueError, nobody reads any more: the games are played on in silence.
+    The blueprint is of the checkpoint's flags, changed by what the user says; its env is the
+    model's. Names of the CSV, JSON and video in `output` say which checkpoint played what, and how,
+    so that no test overwrites another. `envs` are ids of the games to play; none: those of the
+    blueprint. Where `show` raises OSError or ValueError, nobody reads any more: the games are
+    played on in silence.
 
     Returns:
       One report per env that had a finished game. After an interrupt they are of fewer games than
@@ -179,15 +176,9 @@ def evaluate_all(
 ) -> None:
     """Play games with every checkpoint beside `checkpoint`, oldest first, into a ScoreTable.
 
-    What is in the table already is not played again, so an interrupted test, or that of a run
-    that has trained on since, goes on where it was.
-
-    Args:
-      blueprint: as for `evaluate`.
-      checkpoint: a checkpoint of the run; a model folder holds only this one.
-      output: folder for the table.
-      envs: as for `evaluate`.
-      show: function that is called with each line of progress.
+    What is in the table already is not played again, so an interrupted test, or that of a run that
+    has trained on since, goes on where it was. A model folder holds only one. Arguments as for
+    `evaluate`; `output` is the folder of the table.
 
     Raises:
       ConfigError: if the table there is of another kind of test, or another process writes it, or

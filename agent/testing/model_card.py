@@ -84,14 +84,10 @@ def model_card(
 ) -> str:
     """Return the card as Markdown with the header that hubs read.
 
-    Args:
-      name: of the model.
-      facts: of agent/export.py, `training_facts`.
-      flags: of the run.
-      tested: reports of tests of these very weights.
-      command: arguments of main.py by which it was trained; none: they are not known.
-      film_of: what FILM, beside the card, shows; "": there is none.
-      repository: `<owner>/<name>` on the hub, if it is to be there.
+    `facts` are those of agent/export.py's `training_facts`, `tested` reports of tests of these very
+    weights, `command` the arguments of main.py by which it was trained; none: they are not known.
+    `film_of` says what FILM, beside the card, shows; "": there is none. `repository` is
+    `<owner>/<name>` on the hub, if it is to be there.
     """
     games = str(facts["env_spec"]["env_id"]).split(",")
     title, algorithm = shown_text(name, 100), _algorithm(flags)

@@ -30,9 +30,7 @@ from ritornello.wrappers.vector import EnvVector, StepResult
 def game_config(blueprint: Blueprint, env: str) -> EnvConfig:
     """Return the config of one game as it is played: whole games, lost lives end nothing.
 
-    Args:
-      blueprint: of the agent, whose actions it has.
-      env: id of one of the agent's games, or of another one.
+    It is one of the agent's games or another one; the actions are the agent's.
     """
     config = env_config(blueprint.flags, testing=True)
     if blueprint.env_spec.tasks == (env,):
@@ -89,16 +87,11 @@ class Player:
         greedy: bool = False,
         keep_inputs: bool = False,
     ) -> None:
-        """Start all environments.
+        """Start all environments; closing them is the caller's business.
 
-        Args:
-          model: the network, on the CPU.
-          env: E environments; closing them is the caller's business.
-          tasks: E numbers of games, as the model knows them.
-          seed: of the draws of actions.
-          games_before: that were played with this seed already: other draws are made then.
-          greedy: take the most probable action instead of a draw.
-          keep_inputs: copy what the environments show, so that inputs outlive the next step.
+        The model is on the CPU and knows the E games by the numbers `tasks`. Actions are drawn by
+        the seed, others after so many `games_before`; a greedy player takes the most probable ones.
+        Kept inputs are copies, so that they outlive the next step.
         """
         self._actor = Actor(
             model, child_seed(seed, "test actor", games_before), with_features=False, greedy=greedy
@@ -114,8 +107,7 @@ class Player:
     def step(self, action: np.ndarray | None = None) -> Step:
         """Decide and act once in each environment.
 
-        Args:
-          action: [E, *action_shape] to do instead of what the model would; it is still asked.
+        An action [E, *action_shape] is done instead of what the model would; it is still asked.
         """
         shown = self.observation
         if self._keep_inputs:

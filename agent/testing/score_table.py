@@ -122,12 +122,9 @@ class Report:
 def report_stem(checkpoint: str, envs: Sequence[str], policy: str, unusual: str = "") -> str:
     """Return what the files of a test are called, without their suffix.
 
-    Args:
-      checkpoint: name of the checkpoint's file without its suffix.
-      envs: the games that are played.
-      policy: result of `policy_name`.
-      unusual: which games and rules these are, if they are not the model's own: the name then has
-        a hash of it, because games of other modules and versions may look alike in a name.
+    `checkpoint` is the name of its file without its suffix. `unusual` says which games and rules
+    these are, if they are not the model's own: the name then has a hash of it, because games of
+    other modules and versions may look alike in a name.
     """
     name = run_name(",".join(envs))
     if unusual:
@@ -188,12 +185,9 @@ def test_facts(reports: Sequence[Report]) -> dict[str, Any]:
 
 @contextmanager
 def score_table(folder: Path, episodes: int, policy: str) -> Iterator[ScoreTable]:
-    """Give the table in a folder to this process alone.
+    """Give the table in a folder, which is made if missing, to this process alone.
 
-    Args:
-      folder: folder of the table; it is made if missing.
-      episodes: games that are to be played per model and env.
-      policy: result of `policy_name`: "sampled" or "greedy".
+    So many games are to be played per model and env; the policy is a result of `policy_name`.
 
     Raises:
       ConfigError: if another process has the table, or the files hold games of another kind of
@@ -280,11 +274,9 @@ def _pair(row: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return the rows of a table, all of them text.
+    """Return the rows of one of the two files, all of them text.
 
-    Args:
-      path: one of the two files.
-      columns: all that it has; empty: SHARED_COLUMNS and any others.
+    These are all columns that it has; none: SHARED_COLUMNS and any others.
 
     Raises:
       ConfigError: if there is no file, or it is damaged or another table.

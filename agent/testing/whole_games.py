@@ -59,17 +59,13 @@ def play_games(
     each_step: Callable[[], None] = nothing,
     max_steps: int | None = None,
 ) -> Iterator[Game]:
-    """Yield whole games as they end.
+    """Yield so many whole games as are `wanted`, as they end.
 
-    Args:
-      blueprint: rules of the games, seed, and whether actions are the most probable ones.
-      model: an acting model on the CPU.
-      env: id of the game.
-      wanted: how many.
-      number: of the first game, after so many others that the caller has.
-      show: is called with each line of progress.
-      each_step: is called at the start and after each step; what it raises ends the games.
-      max_steps: of all environments together; None: as many as it takes.
+    The blueprint has the rules of the games, the seed, and whether actions are the most probable
+    ones; the model is an acting one on the CPU. The first game has a `number`, after so many others
+    that the caller has. `show` is called with each line of progress, `each_step` at the start and
+    after each step; what it raises ends the games. `max_steps` is of all environments together;
+    None: as many as it takes.
 
     Raises:
       EndlessGameError: if the games are not over after `max_steps`.
