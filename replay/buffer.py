@@ -84,16 +84,11 @@ class Buffer:
         score_stride: int = 1,
         task: int | None = None,
     ) -> None:
-        """Build an empty buffer.
+        """Build an empty buffer, whose name is for metrics and messages.
 
-        Args:
-          name: name of the buffer in metrics and messages.
-          capacity: largest number of items.
-          sampler: rule that chooses the items to draw.
-          remover: rule that chooses the item to drop.
-          min_size: number of items below which nothing may be drawn.
-          score_stride: score every n-th row of an item.
-          task: number of the only game whose unrolls the buffer holds; None: all games.
+        Nothing may be drawn from fewer items than `min_size`. Every `score_stride`-th row of an
+        item is scored. `task` is the number of the only game whose unrolls the buffer holds; None:
+        all games.
         """
         self.name = name
         self.capacity = capacity
@@ -136,10 +131,7 @@ class Buffer:
         return len(self) >= self.min_size
 
     def insert(self, item: Item, rng: np.random.Generator) -> Item | None:
-        """Add an item.
-
-        Returns:
-          The item dropped in its place, if any; the item itself if the remover rejects it.
+        """Add an item; return the one dropped in its place, or itself if the remover rejects it.
 
         Raises:
           ValueError: if not `can_insert`. Nothing has changed then.

@@ -30,15 +30,11 @@ class BatchCache(Generic[T]):
     def __init__(
         self, produce: Callable[[], T | None], depth: int, threads: int = 1, name: str = "cache"
     ) -> None:
-        """Start the threads.
+        """Start the threads, whose names begin with `name`; there are none if depth is 0.
 
-        Args:
-          produce: returns a batch, or None for "nothing yet, ask again". It must return within
-            seconds (give its waits a timeout), or `close` cannot end its thread. With several
-            threads it is called by all of them at once.
-          depth: batches ready or in the making; 0: made when asked for.
-          threads: how many make batches, if depth is not 0.
-          name: of the threads, in messages.
+        `produce` returns a batch, or None for "nothing yet, ask again". It must return within
+        seconds (give its waits a timeout), or `close` cannot end its thread. With several threads
+        it is called by all of them at once.
         """
         self._produce = produce
         self.depth = depth
@@ -207,14 +203,10 @@ def next_depth(
     """Return how deep a cache should be from now on: as shallow as keeps the learner busy.
 
     Depth evens out batches that take longer than others; its price is that each batch gets older.
-
-    Args:
-      depth: the present one; the result is at most one step from it.
-      wait_fraction: share of the time the learner waited for batches.
-      fill: mean number of batches that were ready when the learner asked.
-      age: of new data when it is learned from, in updates.
-      max_depth: the deepest.
-      max_age: in updates, beyond which the cache gets shallower in any case.
+    The result is at most one step from the present depth. The learner waited for batches in a share
+    of the time, `wait_fraction`, and found so many ready in the mean as `fill` says. `age` is that
+    of new data when it is learned from, in updates; beyond `max_age` the cache gets shallower in
+    any case.
     """
     change = 0
     if age > max_age:

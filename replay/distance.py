@@ -60,10 +60,8 @@ def policy_kl(
 ) -> Floats:
     """Return the sum over rows of KL(mu || pi) of the action distributions: [C, R, P] -> [C].
 
-    Args:
-      behaviour_params: parameters of mu.
-      target_params: parameters of pi.
-      actions: what an action is; None: one choice, so that parameters are logits.
+    Behaviour is mu, the target pi. Without `actions` they are one choice, so that parameters are
+    logits.
     """
     if actions is None or actions.is_single_choice:
         return kl_div(behaviour_params, target_params)

@@ -53,20 +53,14 @@ class ReplayManager:
         discarding_strategy: DiscardingStrategy = "block",
         max_draws_per_unroll: float | None = None,
     ) -> None:
-        """Put the buffers together.
+        """Put the buffers together, in their order within a batch.
 
-        Args:
-          buffers: the buffers (`replay.parameters.make_buffers`), in their order within a batch.
-          ratios: share of each buffer in a batch; the sum is 1.
-          batch_size: B, number of draws per batch.
-          rng: the only source of random numbers; the manager owns it from now on.
-          schema: layout of the records.
-          codec: encoding in which records are kept.
-          discarding_strategy: what a full queue or circular buffer does with a new unroll: "block"
-            makes `insert` wait, "keep_latest" drops the oldest, "keep_oldest" drops the new one,
-            "alternating" does the last two in turn.
-          max_draws_per_unroll: draws per unroll; required without a queue (see `Pace`). With a
-            queue it is only an upper limit.
+        The share of each buffer in a batch is its ratio; the sum is 1. The manager owns `rng`, the
+        only source of random numbers, from now on. A full queue or circular buffer does with a new
+        unroll what `discarding_strategy` says: "block" makes `insert` wait, "keep_latest" drops the
+        oldest, "keep_oldest" drops the new one, "alternating" does the last two in turn.
+        `max_draws_per_unroll` is required without a queue (see `Pace`); with one it is only an
+        upper limit.
 
         Raises:
           ConfigError: if the parts do not fit together.
@@ -91,12 +85,10 @@ class ReplayManager:
         self._online_draws = 0
 
     def insert(self, record: Record, update: int, timeout_s: float) -> bool:
-        """Copy an unroll into every buffer that takes its game.
+        """Copy an unroll into every buffer that takes its game; wait so long for room.
 
-        Args:
-          record: [nbytes] uint8, in the manager's schema. It is only read and not kept.
-          update: number of updates that the learner has done.
-          timeout_s: longest time to wait for room, in seconds.
+        The record is [nbytes] uint8, in the manager's schema; it is only read and not kept. The
+        learner has done `update` updates.
 
         Returns:
           False if there was no room in time; then nothing has changed.
@@ -134,13 +126,8 @@ class ReplayManager:
     def sample(self, context: SampleContext, timeout_s: float) -> list[Draw] | None:
         """Return the draws of one batch: exactly `batch_size`, grouped by buffer in their order.
 
-        Args:
-          context: the present update and progress, and the present model's evaluation.
-          timeout_s: longest time to wait for unrolls, in seconds.
-
-        Returns:
-          The draws, or None if there were not enough unrolls in time; the unrolls collected so far
-          are then kept for the next call.
+        If there are not enough unrolls in time, None is returned, and those collected so far are
+        kept for the next call.
 
         Raises:
           Closed: if the manager is closed, or gets closed meanwhile.
@@ -167,10 +154,8 @@ class ReplayManager:
     def feed_back(self, ids: Sequence[int], outcome: Outcome) -> None:
         """Report the errors of an update to all buffers that draw by priorities, at any time.
 
-        Args:
-          ids: [n] numbers of the items (`Item.id`) that were learned from, from whichever buffer;
-            numbers of items that are gone are ignored.
-          outcome: the errors of these n unrolls, in the same order.
+        The outcome is of n unrolls in the order of `ids`, [n] numbers of the items (`Item.id`) that
+        were learned from, from whichever buffer; numbers of items that are gone are ignored.
         """
         priorities = {b: b.priorities(outcome) for b in self.buffers if b.uses_priorities}
         with self._lock:
@@ -225,8 +210,7 @@ class ReplayManager:
     def set_replay_share(self, share: Fraction) -> None:
         """Give replay another share of each batch; what is drawn already keeps the old one.
 
-        Args:
-          share: of all buffers that are no queue together, between 0 and 1.
+        It is that of all buffers that are no queue together, between 0 and 1.
         """
         with self._lock:
             self._mixer.quotas.set_replay_share(share)
@@ -258,8 +242,7 @@ class ReplayManager:
     def state_dict(self, contents: bool) -> dict[str, Any]:
         """Return the state as plain types and arrays; the bytes of the items are shared.
 
-        Args:
-          contents: include the items. Without them the buffers fill up again when it is loaded.
+        Without the contents, which are the items, the buffers fill up again when it is loaded.
         """
         with self._lock:
             return {

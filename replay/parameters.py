@@ -73,13 +73,9 @@ class BufferConfig:
 
 
 def parse_replay_parameters(value: str | Sequence[Mapping[str, Any]]) -> tuple[BufferConfig, ...]:
-    """Read and check `--replay_parameters`.
+    """Read and check `--replay_parameters`, the text or the list itself.
 
-    Args:
-      value: the text of the flag, or the list itself.
-
-    Returns:
-      A config per buffer, ratios exact and of sum 1.
+    Return a config per buffer, ratios exact and of sum 1.
 
     Raises:
       ConfigError: at the first thing that is wrong; the message says where and what is possible.
@@ -109,8 +105,7 @@ def parse_replay_parameters(value: str | Sequence[Mapping[str, Any]]) -> tuple[B
 def types_of_modules(value: Any) -> list[str]:
     """Return the types in `--replay_parameters` that name a module: `module:name`.
 
-    Args:
-      value: as of `parse_replay_parameters`; what it refuses names nothing.
+    What `parse_replay_parameters` refuses names nothing.
     """
     try:
         objects = _literal(value) if isinstance(value, str) else value
@@ -128,12 +123,8 @@ def most_unrolls_held(
     """Return how many different unrolls all buffers together can hold.
 
     An unroll that lies in several buffers is stored once: buffers that drop their oldest hold the
-    newest unrolls, so the smaller one's are among the larger one's. Others may share nothing.
-
-    Args:
-      configs: result of `parse_replay_parameters` or `split_by_task`.
-      discarding_strategy: what a full queue does with a new unroll.
-      batch_size: B; a batch's unrolls are held until it is made, also when buffers dropped them.
+    newest unrolls, so the smaller one's are among the larger one's. Others may share nothing. A
+    batch's B unrolls are held until it is made, also when buffers dropped them.
     """
     newest: dict[int | None, int] = {}  # by game: they share no unroll
     others = 0
@@ -147,12 +138,7 @@ def most_unrolls_held(
 
 
 def renewal_updates(configs: Sequence[BufferConfig], batch_size: int) -> int:
-    """Return N * K: updates until all unrolls of the circular buffer are new; 1 without one.
-
-    Args:
-      configs: result of `parse_replay_parameters`.
-      batch_size: B, number of draws per batch.
-    """
+    """Return N * K: updates until all unrolls of the circular buffer are new; 1 without one."""
     periods = [
         config.capacity / _new_per_update(config, batch_size)
         for config in configs
@@ -164,7 +150,7 @@ def renewal_updates(configs: Sequence[BufferConfig], batch_size: int) -> int:
 def new_unrolls_per_update(configs: Sequence[BufferConfig], batch_size: int) -> float:
     """Return how many new unrolls come for each update on average; 0 if no buffer sets the pace.
 
-    It is the need of the buffer that needs most. The arguments are those of `renewal_updates`.
+    It is the need of the buffer that needs most.
     """
     setters = [config for config in configs if config.sets_the_pace]
     return float(max((_new_per_update(config, batch_size) for config in setters), default=0))
@@ -191,10 +177,8 @@ def normal_form(configs: Sequence[BufferConfig]) -> list[dict[str, Any]]:
 def make_buffers(configs: Sequence[BufferConfig], fill_in_factor: float) -> list[Buffer]:
     """Build the buffers, in order.
 
-    Args:
-      configs: result of `parse_replay_parameters` or `split_by_task`.
-      fill_in_factor: part of its capacity that a buffer must hold before anything is drawn from it
-        (a queue: one unroll).
+    Before anything is drawn from one, it must hold `fill_in_factor` of its capacity (a queue: one
+    unroll).
     """
     named = zip(buffer_names(configs), configs, strict=True)
     return [_make_buffer(name, config, fill_in_factor) for name, config in named]

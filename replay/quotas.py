@@ -17,10 +17,9 @@ def with_replay_share(
 ) -> list[Fraction]:
     """Return ratios of which replay has this share; within each side they keep their proportions.
 
-    Args:
-      ratios: share of each buffer in a batch; the sum is 1.
-      consumes: which buffers are queues; at least one is, and at least one is not.
-      share: of all buffers together that are no queue, between 0 and 1.
+    Ratios are the share of each buffer in a batch; the sum is 1. `consumes` says which buffers are
+    queues; at least one is, and at least one is not. The share is that of all buffers together that
+    are no queue, between 0 and 1.
     """
     own = replay_share(ratios, consumes)
     assert own is not None, "only asked where a share can be changed"
@@ -64,10 +63,8 @@ class Quotas:
     ) -> None:
         """Start with nothing carried.
 
-        Args:
-          ratios: share of each buffer in a batch, above 0; the sum is 1.
-          batch_size: B >= 1, number of draws per batch.
-          consumes: which buffers are queues; unless it is given, no share can be changed.
+        Ratios are the share of each buffer in a batch of B >= 1 draws, above 0; the sum is 1.
+        `consumes` says which buffers are queues; unless it is given, no share can be changed.
         """
         self.batch_size = batch_size
         self._ratios, self._consumes = tuple(ratios), tuple(consumes) or (False,) * len(ratios)

@@ -38,9 +38,8 @@ SHIPPED = frozenset(KINDS)
 def register(name: str, sampler: type[Sampler]) -> None:
     """Make a sampler a kind of replay. Call it in the module in which the class is written.
 
-    Args:
-      name: what `type` will be, in small letters, digits and underscores.
-      sampler: the class of the sampler; `from_keys` is tried with the defaults of its keys.
+    The name, which `type` will be, has small letters, digits and underscores. `from_keys` of the
+    sampler is tried with the defaults of its keys.
 
     Raises:
       ConfigError: if the name is taken by another class, or the class cannot be a kind.
@@ -75,11 +74,7 @@ def register(name: str, sampler: type[Sampler]) -> None:
 
 
 def sampler_of(kind: str) -> type[Sampler]:
-    """Return the sampler of a registered kind.
-
-    Args:
-      kind: a name in `KINDS`; a module may stand before it, as in `my_module:newest`.
-    """
+    """Return the sampler of a kind in `KINDS`; a module may stand before it: `my_module:newest`."""
     found = KINDS[kind.rpartition(":")[2]]
     if isinstance(found, type):
         return found

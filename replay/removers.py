@@ -27,15 +27,9 @@ class Remover:
     ) -> int | None:
         """Return where an incoming item belongs; None if it is dropped.
 
-        Beyond the last entry there is room. Before it stands the entry that has to go.
-
-        Args:
-          table: entries of the buffer.
-          capacity: how many there may be.
-          offered: items offered to the buffer so far, the incoming one included.
-          is_short: whether there are too few to draw from: none is dropped then while there is
-            room.
-          rng: the only source of chance.
+        Beyond the last entry there is room. Before it stands the entry that has to go. So many
+        items as `offered` says came to the buffer so far, the incoming one included. If it
+        `is_short`, there are too few to draw from: none is dropped then while there is room.
         """
         del offered, is_short
         return len(table) if len(table) < capacity else self.victim(table, rng)

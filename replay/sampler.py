@@ -47,13 +47,9 @@ class Candidates:
     weights: Floats | None = None
 
     def check(self, count: int, size: int, of: str, more_is_fine: bool) -> None:
-        """Raise ValueError unless these are candidates for `count` draws.
+        """Raise ValueError unless these are candidates for `count` draws from `size` entries.
 
-        Args:
-          count: number of draws.
-          size: number of entries in the buffer.
-          of: name of the buffer, for the message.
-          more_is_fine: True if there may be more candidates than draws.
+        Messages name the buffer, `of`. There may be more candidates than draws if `more_is_fine`.
         """
         positions, weights = np.asarray(self.positions), self.weights
         enough = len(positions) >= count if more_is_fine else len(positions) == count
@@ -111,20 +107,11 @@ class Sampler:
 
     @classmethod
     def from_keys(cls, values: Mapping[str, Any]) -> Sampler:
-        """Build the sampler of a buffer.
-
-        Args:
-          values: of `keys`, and of the keys that all buffers have; defaults are filled in.
-        """
+        """Build the sampler of a buffer, of values for `keys` and the keys of all buffers."""
         return cls(**{name: values[name] for name in cls.keys})
 
     def pool_size(self, n: int, progress: float) -> int:
-        """Return how many candidates to propose for n draws, at least n.
-
-        Args:
-          n: number of draws.
-          progress: share of training done, 0 to 1.
-        """
+        """Return how many candidates to propose for n draws, at least n, at this progress."""
         del progress
         return n
 

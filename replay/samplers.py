@@ -63,12 +63,8 @@ class Circular(Sampler):
         """Return how many of its draws an item of a buffer without any draws does without.
 
         Otherwise all would be through at almost the same moment, and N new batches would have to
-        come at once, each time. So of the first N batches the n-th is used n K / N times.
-
-        Args:
-          rank: place of the item by age, 0 for the oldest.
-          size: number of items in the buffer.
-          count: number of draws of a batch.
+        come at once, each time. So of the first N batches the n-th is used n K / N times. The rank
+        of the item is by age, 0 for the oldest; the buffer has `size` items, a batch `count` draws.
         """
         batches = -(-size // count)
         return self.uses - -(-self.uses * (rank // count + 1) // batches)
@@ -102,11 +98,9 @@ class Annealed(Sampler):
     def __init__(
         self, lambda_batch_multiplier: float = 6.0, alfa_annealing_factor: float = 1.0
     ) -> None:
-        """Build the sampler.
+        """Look at so many candidates per draw at the start of training, at least 1.
 
-        Args:
-          lambda_batch_multiplier: candidates per draw at the start of training, at least 1.
-          alfa_annealing_factor: share of training over which lambda falls to 1; may exceed 1.
+        Lambda falls to 1 over this share of training, which may exceed 1.
         """
         self.initial_lambda = lambda_batch_multiplier
         self.alfa = alfa_annealing_factor

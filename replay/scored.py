@@ -52,13 +52,7 @@ class _Scored(Annealed):
         alfa: float = 1.0,
         strategy: int | None = None,
     ) -> None:
-        """Build the sampler.
-
-        Args:
-          distance: how candidates are ranked; the 2-norm of features unless given.
-          initial_lambda: candidates per draw at the start of training, at least 1.
-          alfa: share of training over which lambda falls to 1; may exceed 1.
-          strategy: 1 to 4, see `select`; that of the kind unless given.
+        """Rank candidates by the distance, else the 2-norm of features; see `Annealed`, `select`.
 
         Raises:
           ConfigError: also for policy_kl where states are compared, not policies on one state.
@@ -133,19 +127,14 @@ class Attentive(_Scored):
 def select(strategy: int, distances: Floats, draws: NDArray[np.int64], n: int) -> Indices:
     """Return the positions of exactly n of C >= 1 candidates; all different if C >= n.
 
-    Strategies, over the candidates sorted by distance:
+    Strategies, over the candidates sorted by distances [C], smaller is closer:
       1. the n nearest;
       2. cut into n strata of equal size (but for one), the nearest of each: keeps some variety;
       3. the least drawn, among equals the nearest;
       4. as 2, but of each stratum the least drawn, among equals the nearest.
 
-    With fewer candidates than n all are taken, and again from the start of the order.
-
-    Args:
-      strategy: number of the strategy, 1 to 4.
-      distances: [C] distances; smaller is closer.
-      draws: [C] number of earlier draws.
-      n: number of draws.
+    With fewer candidates than n all are taken, and again from the start of the order. The numbers
+    of earlier draws are [C].
     """
     nearest_first = np.argsort(distances, kind="stable")
     count = len(nearest_first)
@@ -178,12 +167,9 @@ class FarthestFeatures(Remover):
     def __init__(
         self, distance: Distance | None = None, elite_batch_size: int = 20, score_period: int = 1
     ) -> None:
-        """Build the rule.
+        """Compare, and examine, so many random items, every `score_period` batches.
 
-        Args:
-          distance: how drift is measured; the 2-norm of features unless given.
-          elite_batch_size: random items to compare, and to examine.
-          score_period: number of batches between two examinations.
+        Drift is measured by the distance, or by the 2-norm of features.
         """
         self.distance = distance or Distance()
         self.needs_stored_features = self.distance.needs_stored_features

@@ -121,12 +121,8 @@ def gather_evidence(
 ) -> list[Evidence | None]:
     """Return the evidence about each job's items, from one call; None for a job without items.
 
-    Args:
-      jobs: what is to be scored; judged apart from each other, so each sees its own queries only.
-      context: holds the function that evaluates.
-      schema: layout of the records.
-      stride: score every n-th row.
-      read: function that decodes items.
+    Jobs are judged apart from each other, so each sees its own queries only. Every n-th row is
+    scored, n = `stride`.
     """
     items = {item.id: item for job in jobs for item in job.items}
     if not items:

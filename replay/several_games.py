@@ -31,10 +31,8 @@ def split_by_task(
     Capacity and sample_ratio are divided in proportion to the shares. The periods of elite
     insertion are stretched, so that together the parts examine as much as one buffer would.
 
-    Args:
-      configs: result of `parse_replay_parameters`.
-      task_shares: a number per game, in task order; only their proportions matter. A game of
-        share 0 is not played and gets no part.
+    Of the shares, a number per game in task order, only the proportions matter. A game of share 0
+    is not played and gets no part.
 
     Returns:
       The configs in their order, those of one buffer's games side by side in task order. With one

@@ -52,13 +52,10 @@ class SumTree:
             self._nodes[changed] = self._nodes[2 * changed] + self._nodes[2 * changed + 1]
 
     def find(self, targets: ArrayLike) -> Positions:
-        """Return the positions [k] that are hit, none of them of mass 0.
+        """Return the positions [k] that targets [k] from 0 to `total` hit, none of mass 0.
 
         Position i is hit by the targets from the sum of the masses before it to the sum with its
         own. What rounding has put beyond the end hits the last position that has a mass.
-
-        Args:
-          targets: [k] from 0 to `total`.
 
         Raises:
           ValueError: if there is no mass at all.

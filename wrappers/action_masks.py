@@ -64,12 +64,9 @@ class ActionMasks:
     """Reads the masks of one environment, step after step."""
 
     def __init__(self, env: gymnasium.Env, space: Any, actions: ActionSpec) -> None:
-        """Look whether the environment has a method for it.
+        """Look whether the environment, which shows no mask, has a method for it.
 
-        Args:
-          env: the environment, without a mask in what it shows.
-          space: of its actions.
-          actions: what these are as they are stored.
+        Its actions are of `space`, and stored as `actions` says.
         """
         name = "action_masks"
         method = env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None
@@ -164,10 +161,7 @@ def _choices(space: Any, given: Any) -> Iterator[np.ndarray]:
 def nearest_allowed(action: np.ndarray, mask: np.ndarray, actions: ActionSpec) -> np.ndarray:
     """Return an action, each choice moved on to the next one that is allowed, around the end.
 
-    Args:
-      action: [*action_shape], as it is stored.
-      mask: [P] bool.
-      actions: what an action is.
+    It is [*action_shape], as it is stored; the mask is [P] bool.
     """
     moved = np.array(action)
     columns = moved.reshape(-1)  # a view

@@ -61,13 +61,10 @@ class AleVector(EnvVector):
         seeds: Sequence[int],
         threads: int = 1,
     ) -> None:
-        """Make one emulator per seed.
+        """Make one emulator for each of E root seeds.
 
-        Args:
-          spec: what the games show, read off the readable environment.
-          config: the rules, with the probability of sticky actions filled in.
-          seeds: E root seeds.
-          threads: that step the games; 1 for workers, which are one to a core.
+        The spec is read off the readable environment; the config has the probability of sticky
+        actions filled in. One thread is for workers, which are one to a core.
         """
         self.spec = spec
         self.num_envs = len(seeds)

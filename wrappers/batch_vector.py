@@ -58,14 +58,11 @@ class BatchVector(EnvVector):
         spec: EnvSpec | None = None,
         restorable: bool = False,
     ) -> None:
-        """Make the environments.
+        """Make E environments, by a function of their number, with root seeds.
 
-        Args:
-          make_env: function that makes so many environments.
-          env_id: what the user calls one of them.
-          seeds: E root seeds.
-          spec: what they show; None: read off them, and at `reset` whether there are masks.
-          restorable: keep all actions since `reset`, for `state_dict`.
+        Messages call one of them `env_id`, as the user does. Without a spec it is read off them,
+        and at `reset` whether there are masks. If they are restorable, all actions since `reset`
+        are kept, for `state_dict`.
 
         Raises:
           ConfigError: if the spaces or the autoreset mode are not supported.

@@ -133,11 +133,7 @@ class Findings:
 
 
 def check(config: EnvConfig, show: Callable[[str], None] = lambda line: None) -> Findings:
-    """Look over one environment.
-
-    Args:
-      config: its id, arguments and backend.
-      show: function that is called with each line when it is found.
+    """Look over one environment; `show` is called with each line when it is found.
 
     Raises:
       ConfigError: if there is no such environment.

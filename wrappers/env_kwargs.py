@@ -24,11 +24,9 @@ DECIDED_HERE = {
 
 
 def kwargs_text(value: Any, where: str = WHERE) -> str:
-    """Return arguments in their normal form; "" for none.
+    """Return arguments in their normal form; "" for none. They are a mapping, or one in JSON.
 
-    Args:
-      value: a mapping, or a text that is one in JSON.
-      where: the flag that they are of, for messages.
+    Messages name the flag that they are of, `where`.
 
     Raises:
       ConfigError: if it is no mapping of names to plain data, or names what is not for the user.

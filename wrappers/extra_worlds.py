@@ -78,11 +78,9 @@ WORLDS = (
 
 
 def world_of(name: str) -> World | None:
-    """Return the world of an environment; None if it needs no package of its own.
+    """Return the world of an environment by its id; None if it needs no package of its own.
 
-    Args:
-      name: id of one environment, without a module. An id that somebody has registered belongs to
-        a world by its entry point alone.
+    One that somebody has registered belongs to a world by its entry point alone.
     """
     entry = gymnasium.registry.get(name)
     place = name if entry is None else str(entry.entry_point)

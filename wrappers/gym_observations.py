@@ -58,11 +58,7 @@ class ObservationCode:
     """
 
     def __init__(self, space: Any, said: Any = None) -> None:
-        """Read a space.
-
-        Args:
-          space: of the environment.
-          said: where the environment says that its channels are: first, last or None.
+        """Read a space; the environment has said where its channels are: first, last or None.
 
         Raises:
           ConfigError: if it is not supported; the message is a part of a sentence.

@@ -70,14 +70,10 @@ class GymVector(EnvVector):
         *,
         restorable: bool = False,
     ) -> None:
-        """Make one environment per seed.
+        """Make one environment for each of E root seeds, of which those of the episodes are.
 
-        Args:
-          spec: shapes and dtypes of what the environments show.
-          make_env: function that makes one environment, whose observations are single frames of
-            `spec`.
-          seeds: E root seeds, from which the seeds of the episodes are derived.
-          restorable: keep the actions of the running games, for `state_dict`.
+        What `make_env` makes shows single frames of `spec`. If they are restorable, the actions of
+        the running games are kept, for `state_dict`.
 
         Raises:
           EnvironmentFault: if an environment cannot be made; and later, from `reset` and `step`,

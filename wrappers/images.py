@@ -70,10 +70,8 @@ def channel_axes(shape: tuple[int, ...], said: Any = None) -> tuple[int, ...]:
 def turned(image: np.ndarray, axes: tuple[int, ...], *count: int) -> np.ndarray:
     """Return an image as [C, H, W], or so many as [count, C, H, W]; only stacks are copied.
 
-    Args:
-      image: of two to four axes, after that of the count if there is one.
-      axes: those of the two to four that are not its height and width (`channel_axes`).
-      count: of images; none for a single one.
+    An image has two to four axes, after that of the count if there is one. `axes` are those of them
+    that are not its height and width (`channel_axes`).
     """
     begin = len(count)
     front = np.moveaxis(image, [begin + axis for axis in axes], range(begin, begin + len(axes)))

@@ -27,11 +27,7 @@ class PlainEnv(gymnasium.Wrapper):
     """Shows frames of an `EnvSpec`, and takes actions as they are stored."""
 
     def __init__(self, env: gymnasium.Env, env_id: str) -> None:
-        """Wrap an environment.
-
-        Args:
-          env: an environment that is not Atari's.
-          env_id: what the user calls it.
+        """Wrap an environment that is not Atari's, which the user calls `env_id`.
 
         Raises:
           ConfigError: if its spaces are not supported.

@@ -265,17 +265,12 @@ def make_env_vector(
     render_mode: str | None = None,
     threads: int = 1,
 ) -> EnvVector:
-    """Make E environments that are stepped together.
+    """Make E environments that are stepped together, with a root seed for each.
 
-    Args:
-      config: which environments, and what they show.
-      num_envs: E, number of environments.
-      seeds: E root seeds; equal seeds give equal games with the same backend.
-      tasks: the number of the game that each of them plays; None: the first one. Neighbours that
-        play the same game are cheapest.
-      restorable: make one whose `state_dict` can be asked for, which needs Gymnasium.
-      render_mode: "human" or "rgb_array"; needs Gymnasium.
-      threads: number of threads that step them, where the backend can.
+    Equal seeds give equal games with the same backend. `tasks` has the number of the game that each
+    of them plays; None: the first one. Neighbours that play the same game are cheapest. One that is
+    restorable, whose `state_dict` can be asked for, or has a render_mode, "human" or "rgb_array",
+    needs Gymnasium. Where the backend can, so many threads step them.
 
     Raises:
       ConfigError: if the environment is unknown or not supported.

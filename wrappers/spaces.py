@@ -57,12 +57,8 @@ def _named(space: Dict | Tuple) -> list[tuple[Any, Space]]:
 def check_supported(what: str, space: Any, most: int) -> None:
     """Raise ConfigError, with a part of a sentence, if a network could not have such a space.
 
+    All of "an observation" or "an action" may have `most` numbers, n for a choice among n.
     Allocates nothing.
-
-    Args:
-      what: "an observation" or "an action".
-      space: whatever the environment calls its space.
-      most: numbers that all of it may have, n for a choice among n.
     """
     count = 0
     for path, leaf in leaves(space):

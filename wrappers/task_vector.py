@@ -34,11 +34,7 @@ COMMON_FIELDS = (
 
 
 def common_spec(config: EnvConfig, own: Sequence[EnvSpec]) -> EnvSpec:
-    """Return the spec of games together, of which each has one of its own.
-
-    Args:
-      config: the games, and perhaps the names of the agent's actions.
-      own: the spec of each game, with its own actions.
+    """Return the spec of games together, each of which has one of its own, with its own actions.
 
     Raises:
       ConfigError: if the games do not show alike, or one has no such actions.
@@ -90,11 +86,9 @@ class TaskVector(EnvVector):
     """Vectors of environments, one after another. Owns them, and the stacks that it shows."""
 
     def __init__(self, spec: EnvSpec, parts: Sequence[EnvVector]) -> None:
-        """Put the parts together.
+        """Put the parts together, in the order of their environments.
 
-        Args:
-          spec: of all games; the parts show and accept what it says.
-          parts: in the order of their environments.
+        They show and accept what the spec of all games says.
         """
         self.spec = spec
         self.num_envs = sum(part.num_envs for part in parts)

@@ -65,10 +65,8 @@ def trust_forgotten() -> Iterator[None]:
 def check_trusted(names: str, source: str = "a file", *, flag: str = "env") -> None:
     """Raise ConfigError if some names, joined with commas, need a module that is not allowed.
 
-    Args:
-      names: from anywhere: ids of environments, or the names of other parts of a user's own.
-      source: where they come from, for the message.
-      flag: name of the flag that has these values.
+    They are ids of environments, or names of other parts of a user's own, from anywhere: messages
+    name the source, and the flag that has these values.
     """
     plain = "a plain id" if flag == "env" else "a plain name"
     for name in names.split(","):
@@ -97,12 +95,7 @@ def trust_kwargs(text: str) -> None:
 
 
 def check_trusted_kwargs(text: str, source: str = "a file") -> None:
-    """Raise ConfigError if arguments that were not typed hold a text.
-
-    Args:
-      text: the arguments as text, result of `wrappers.env_kwargs.kwargs_text`.
-      source: where it comes from, for the message.
-    """
+    """Raise ConfigError if arguments (`kwargs_text`) that were not typed hold a text."""
     if text in _trusted_kwargs or _EVERYTHING in _trusted or not holds_text(text):
         return
     raise ConfigError(

@@ -75,11 +75,8 @@ ENV_RULE = "Expected module:id, where importing the module registers the id with
 def import_module(name: str, asked: str, *, flag: str = "env", rule: str = ENV_RULE) -> None:
     """Import the module of `module:id`, so that it registers the id.
 
-    Args:
-      name: name of the module.
-      asked: the whole name that the user has typed.
-      flag: name of the flag in which it stands.
-      rule: what is expected of the module, one sentence.
+    Messages have the whole name that the user has `asked` for, the flag in which it stands, and the
+    rule, one sentence on what is expected of the module.
 
     Raises:
       ConfigError: if it cannot be imported, or raises.
