@@ -101,7 +101,7 @@ class GlooGroup(ProcessGroup):
         return agreed
 
     def gather(self, data: bytes, sizes: Sequence[int]) -> list[bytes]:
-        """Return what each learner has given, in the order of their numbers; all know all sizes.
+        """Return what each learner has given, in the order of ranks; `sizes` are their bytes.
 
         Raises:
           LearnerLost: if a learner does not take part.
@@ -190,7 +190,7 @@ class GlooGroup(ProcessGroup):
 
 
 def open_store(place: Place, timeout_s: float) -> Any:
-    """Return the store of a group, served by learner 0 or by `torchrun`; wait so long for it.
+    """Return the store of a group, served by learner 0 or by `torchrun`.
 
     Raises:
       LearnerLost: if nobody serves it.

@@ -101,7 +101,7 @@ class RunFolder:
         """Take the right to write into the folder, before anything in it is touched.
 
         Another session may take so long to end, or the live page to look at the lock: a program
-        that has just killed one may give it a moment. The lock is to be released.
+        that has just killed one may give it a moment. The caller releases it.
 
         Raises:
           ConfigError: if another session has it, or the folder cannot be written to.

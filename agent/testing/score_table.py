@@ -276,7 +276,7 @@ def _pair(row: Mapping[str, Any]) -> tuple[str, str, str]:
 def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return the rows of one of the two files, all of them text.
 
-    These are all columns that it has; none: SHARED_COLUMNS and any others.
+    The table must have these `columns`; without them, SHARED_COLUMNS and any others.
 
     Raises:
       ConfigError: if there is no file, or it is damaged or another table.

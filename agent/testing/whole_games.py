@@ -59,7 +59,7 @@ def play_games(
     each_step: Callable[[], None] = nothing,
     max_steps: int | None = None,
 ) -> Iterator[Game]:
-    """Yield so many whole games as are `wanted`, as they end.
+    """Yield `wanted` whole games as they end.
 
     The blueprint has the rules of the games, the seed, and whether actions are the most probable
     ones; the model is an acting one on the CPU. The first game has a `number`, after so many others
