@@ -147,10 +147,7 @@ class Actor:
     def forward(self, observation: Observation, state: torch.Tensor) -> ActingPass:
         """Show observations to the model and choose nothing; arguments as those of `decide`."""
         inputs = self._inputs(observation)
-        features = self._model.torso(inputs.obs, inputs.task_id)
-        hidden, after = self._model.hidden(features[None], inputs.as_row(), state)
-        heads = self._model.heads(hidden[0], inputs.task_id, inputs.action_mask)
-        return ActingPass(inputs, features, heads, after)
+        return ActingPass(inputs, *self._model(inputs, state))
 
     def _inputs(self, observation: Observation) -> Inputs:
         """Return what the model may look at; on the device if it does."""

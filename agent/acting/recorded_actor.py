@@ -71,9 +71,7 @@ class RecordedActor(Actor):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return parameters, value and action side by side as float32, features, and the memory."""
         inputs = Inputs(stacks.flatten(1, 2), first, action, reward, game, action_mask)
-        features = self._model.torso(inputs.obs, inputs.task_id)
-        hidden, after = self._model.hidden(features[None], inputs.as_row(), state)
-        heads = self._model.heads(hidden[0], inputs.task_id, action_mask)
+        features, heads, after = self._model(inputs, state)
         chosen = self.choose(heads.params).reshape(len(stacks), -1).float()
         answer = torch.cat([heads.params, heads.value.unsqueeze(1), chosen], 1)
         return answer, features.to(torch.float16), after

@@ -323,19 +323,14 @@ class ActorCritic(nn.Module):
         params = masked(self.policy_head(hidden), action_mask)
         return Heads(params, values.value, values.value_normalised)
 
-    def forward(self, inputs: Inputs, state: Tensor) -> tuple[Heads, Tensor]:
-        """Take one step of acting.
+    def forward(self, inputs: Inputs, state: Tensor) -> tuple[Tensor, Heads, Tensor]:
+        """Take one step of acting on inputs [E, ...], from the state [E, state_count] before it.
 
-        Args:
-          inputs: inputs of the model, with leading dims [E].
-          state: [E, state_count] float32, before this step.
-
-        Returns:
-          (heads with leading dims [E], state after this step).
+        Return features [E, F], the heads [E, ...], and the state after this step.
         """
         features = self.torso(inputs.obs, inputs.task_id)
         hidden, state = self.hidden(features[None], inputs.as_row(), state)
-        return self.heads(hidden[0], inputs.task_id, inputs.action_mask), state
+        return features, self.heads(hidden[0], inputs.task_id, inputs.action_mask), state
 
     def attention_maps(self, inputs: Inputs, state: Tensor) -> Tensor:
         """Return where each attention head looks when it acts on inputs of E environments.

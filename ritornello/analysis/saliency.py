@@ -169,7 +169,7 @@ class Perturbation:
         policy, value = [], []
         for masks in torch.split(self._masks, BATCH):
             shown = (pixels + change * masks).round().clamp(0, 255).to(torch.uint8)
-            answer = self._model(_repeated(inputs, shown), state.expand(len(shown), -1))[0]
+            answer = self._model(_repeated(inputs, shown), state.expand(len(shown), -1))[1]
             policy.append(0.5 * (answer.params - heads.params).square().sum(-1))
             value.append(0.5 * (answer.value - heads.value).square())
         found = {"policy": torch.cat(policy), "value": torch.cat(value)}

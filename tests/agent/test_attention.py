@@ -135,7 +135,7 @@ def test_acting_step_by_step_gives_what_learning_computes_at_once_over_resets():
         hidden, after = model.hidden(model.torso(inputs.obs), inputs, state)
         expected = model.heads(hidden)
         for row in range(6):
-            heads, state = model(row_of(inputs, row), state)
+            _, heads, state = model(row_of(inputs, row), state)
             torch.testing.assert_close(heads.params, expected.params[row], rtol=1e-4, atol=1e-6)
             torch.testing.assert_close(heads.value, expected.value[row], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(state, after, rtol=1e-4, atol=1e-5)
@@ -146,9 +146,9 @@ def test_a_reset_empties_both_memories():
     first = torch.tensor([True, False, True])
     inputs = row_of(inputs, 0)._replace(first=first)
     state = random_state(model)
-    _, after = model(inputs, state)
-    _, fresh = model(inputs, torch.where(first[:, None], 0, state))
-    _, other = model(inputs, state.masked_fill(~first[:, None], 0))
+    *_, after = model(inputs, state)
+    *_, fresh = model(inputs, torch.where(first[:, None], 0, state))
+    *_, other = model(inputs, state.masked_fill(~first[:, None], 0))
     assert torch.equal(after, fresh)
     memory = math.prod(model.core.vision_shape)
     assert model.state_count == 2 * memory + 2 * 16
@@ -197,8 +197,8 @@ def test_attention_finds_the_bright_cell():
     def examine():
         inputs, action = bright_cell_episodes(draw, columns=200)
         with torch.no_grad():
-            _, state = model(row_of(inputs, 0), model.initial_state(200))
-            heads, _ = model(row_of(inputs, 1), state)
+            *_, state = model(row_of(inputs, 0), model.initial_state(200))
+            _, heads, _ = model(row_of(inputs, 1), state)
         return (heads.params.argmax(-1) == action).float().mean().item()
 
     assert examine() < 0.5

@@ -100,7 +100,7 @@ def test_a_written_network_says_what_the_model_says(case, kind):
     for count in (1, 4):
         inputs, seen, state = draw_inputs(graph, model, count)
         with torch.no_grad():
-            heads, after = model(seen, state)
+            _, heads, after = model(seen, state)
         got = run(inputs)
         assert list(got) == list(graph.outputs)
         np.testing.assert_allclose(got["params"], heads.params, rtol=1e-5, atol=1e-5)

@@ -164,7 +164,7 @@ def test_equal_seeds_give_equal_weights_whatever_the_global_generator():
 def test_the_game_of_a_column_chooses_its_value_head():
     model = make_small_model(tasks=2, popart=True)
     obs = torch.randn(1, 6).expand(2, 6)
-    heads, _ = model(make_inputs(obs, torch.tensor([0, 1])), model.initial_state(2))
+    _, heads, _ = model(make_inputs(obs, torch.tensor([0, 1])), model.initial_state(2))
     expected = look(model, obs, torch.tensor([0, 1]))
     assert torch.equal(heads.value, expected.value)
     assert heads.value[0].item() != pytest.approx(heads.value[1].item(), rel=1e-3)
@@ -193,8 +193,8 @@ def test_a_copy_with_a_bfloat16_torso_remembers_in_float32(name):
     inputs = make_inputs(obs)._replace(last_action=torch.tensor([0, 1, 2, 0]))
     state = torch.randn(4, model.state_count, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        exact, exact_after = model(inputs, state)
-        heads, after = copy(inputs, state)
+        _, exact, exact_after = model(inputs, state)
+        _, heads, after = copy(inputs, state)
     assert next(copy.torso_net.parameters()).dtype == torch.bfloat16
     assert after.dtype == heads.value.dtype == torch.float32
     for found, expected in ((after, exact_after), (heads.value, exact.value)):

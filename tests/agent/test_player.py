@@ -45,5 +45,5 @@ def test_an_action_may_be_given_and_the_model_is_asked_all_the_same():
     assert first.action.tolist() == [1, 0]
     assert second.inputs.last_action.tolist() == [1, 0]
     with torch.inference_mode():
-        heads, _ = model(first.inputs, first.state)
+        _, heads, _ = model(first.inputs, first.state)
     assert torch.equal(heads.params, first.heads.params), "the inputs outlived the next step"

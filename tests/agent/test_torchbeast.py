@@ -93,7 +93,8 @@ def compare(folder, weights, *, clamp=True):
     state = model.initial_state(2)
     for t in range(STEPS):
         task_id = torch.full((2,), task)
-        heads, state = model(Inputs(frames[t], done[t], action[t], reward[t], task_id), state)
+        inputs = Inputs(frames[t], done[t], action[t], reward[t], task_id)
+        _, heads, state = model(inputs, state)
         for env, (logits, values) in enumerate(theirs):
             expected = values[t, min(task, values.shape[1] - 1)]
             torch.testing.assert_close(heads.params[env], logits[t], rtol=1e-4, atol=1e-4)

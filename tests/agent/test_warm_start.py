@@ -56,7 +56,7 @@ def answers(blueprint, weights, task):
                 torch.randn(3, generator=draw),
                 torch.full((3,), task),
             )
-            heads, state = model(inputs, state)
+            _, heads, state = model(inputs, state)
             steps.append(heads)
     return torch.stack([h.params for h in steps]), torch.stack([h.value for h in steps])
 

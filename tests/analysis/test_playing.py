@@ -22,7 +22,7 @@ def test_a_moment_shows_the_game_and_what_the_model_thinks_of_it():
         step = moment.step
         assert moment.frame.shape == (210, 160, 3)
         assert moment.frame.dtype == np.uint8
-        heads, _ = agent.model(step.inputs, step.state)
+        _, heads, _ = agent.model(step.inputs, step.state)
         torch.testing.assert_close(heads.params, step.heads.params)
         torch.testing.assert_close(agent.model.torso(step.inputs.obs), step.features)
     # The stack ends with what the picture shows, and was not overwritten by later steps.
@@ -43,7 +43,7 @@ def test_a_recurrent_agent_takes_its_state_and_its_last_step_along(tmp_path):
     assert any(step.episodes for step in steps), "no game ended: the test would see no reset"
     resets = 0
     for before, after in itertools.pairwise(steps):
-        _, state = agent.model(before.inputs, before.state)
+        *_, state = agent.model(before.inputs, before.state)
         torch.testing.assert_close(state, after.state)
         assert after.inputs.last_action.tolist() == before.action.tolist()
         assert after.inputs.last_reward.tolist() == before.reward.tolist()

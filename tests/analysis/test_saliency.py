@@ -125,7 +125,7 @@ MODELS = {
 def test_maps_are_those_of_one_forward_per_mask(kind):
     model, inputs, state = some_model(**MODELS[kind])
     grid = Grid(SIZE, SIZE, radius=3.0, density=9)
-    heads, _ = model(inputs, state)
+    _, heads, _ = model(inputs, state)
     got = Perturbation(model, grid).maps(inputs, state, heads)
     policy, value = saliency_loops(model, inputs, state, grid.masks())
     assert got["policy"].shape == (len(grid.rows), len(grid.columns)) == (4, 4)
@@ -133,7 +133,7 @@ def test_maps_are_those_of_one_forward_per_mask(kind):
     np.testing.assert_allclose(got["value"], value, rtol=0.03, atol=0.01 * value.max())
     assert policy.max() > 0
     # The model is as it was.
-    assert torch.equal(model(inputs, state)[0].params, heads.params)
+    assert torch.equal(model(inputs, state)[1].params, heads.params)
 
 
 def test_what_is_blended_and_with_what_can_be_chosen():
@@ -142,7 +142,7 @@ def test_what_is_blended_and_with_what_can_be_chosen():
     assert layer.statistics is not None
     average = layer.statistics.mean.double().numpy()
     grid = Grid(SIZE, SIZE, 4.0, 10)
-    heads, _ = model(inputs, state)
+    _, heads, _ = model(inputs, state)
     whole = Perturbation(model, grid).maps(inputs, state, heads)["policy"]
     for options, changed in (
         ({"newest_channels": 1}, {"channels": slice(2, 3)}),

@@ -26,7 +26,7 @@ def saliency_loops(model, inputs, state, masks, *, channels=slice(None), blurred
     if blurred is None:
         blurred = np.stack([ndimage.gaussian_filter(channel, 3) for channel in pixels])
     with torch.no_grad():
-        heads, _ = model(inputs, state)
+        _, heads, _ = model(inputs, state)
         policy, value = np.zeros(masks.shape[:2]), np.zeros(masks.shape[:2])
         for i in range(masks.shape[0]):
             for j in range(masks.shape[1]):
@@ -40,7 +40,7 @@ def saliency_loops(model, inputs, state, masks, *, channels=slice(None), blurred
                     mean = layer.statistics.mean.round().double().numpy()
                     perturbed = (perturbed - mean) * layer.statistics.scale().double().numpy()
                 obs = torch.from_numpy(perturbed).float()[None]
-                other, _ = model(inputs._replace(obs=obs), state)
+                _, other, _ = model(inputs._replace(obs=obs), state)
                 policy[i, j] = 0.5 * ((other.params - heads.params) ** 2).sum()
                 value[i, j] = 0.5 * (other.value - heads.value) ** 2
     return policy, value
