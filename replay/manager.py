@@ -186,21 +186,10 @@ class ReplayManager:
             self._taken.notify_all()
             return claim
 
-    def can_sample(self) -> bool:
-        """Whether `sample` would return a batch at once."""
-        with self._lock:
-            return self._mixer.can_complete()
-
     def missing(self) -> str:
         """Return what the next batch lacks, as a text for the user; empty if nothing."""
         with self._lock:
             return self._mixer.missing()
-
-    def quotas(self) -> dict[str, int]:
-        """Return the draws per buffer of the batch that is being collected; the sum is B."""
-        with self._lock:
-            names = [buffer.name for buffer in self.buffers]
-            return dict(zip(names, self._mixer.wanted, strict=True))
 
     @property
     def own_share(self) -> Fraction | None:

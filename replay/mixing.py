@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence, Set
 from fractions import Fraction
 from itertools import chain
 from math import ceil
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,8 +28,8 @@ from ritornello.replay.pace import NO_PACE, Pace
 from ritornello.replay.quotas import Quotas
 from ritornello.replay.scoring import Claim
 
+# See `ReplayManager`.
 DiscardingStrategy = Literal["block", "keep_latest", "keep_oldest", "alternating"]
-DISCARDING_STRATEGIES: tuple[str, ...] = get_args(DiscardingStrategy)  # see `ReplayManager`
 
 
 class Mixer:

@@ -156,7 +156,6 @@ class Feed:
 
     def __init__(self, schema: UnrollSchema, device: torch.device) -> None:
         """Prepare for one schema and one device."""
-        self.schema = schema
         self.layout = BatchLayout(schema)
         self._device = device
         # Of a GPU, which cuts the bytes itself.

@@ -229,5 +229,5 @@ class Serial(Experience):
                 self._saved_pool = item(serial, "pool", dict)
                 waiting = items(serial, "waiting", np.ndarray)
             # Unrolls of another layout are left behind, as those in the buffers were.
-            layout = (np.dtype(np.uint8), (self._feed.schema.nbytes,))
+            layout = (np.dtype(np.uint8), (self._feed.layout.record_nbytes,))
             self._waiting.extend(r for r in waiting if (r.dtype, r.shape) == layout)

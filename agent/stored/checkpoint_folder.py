@@ -33,14 +33,6 @@ def replay_name(updates: int) -> str:
     return f"update_{updates:09d}.replay"
 
 
-def newest_update(run: Path) -> int:
-    """Return the update of the newest regular checkpoint in a run folder; -1 if there is none."""
-    try:
-        return max(numbered(run / CHECKPOINTS, UPDATE_NAME), default=-1)
-    except OSError:  # it has no such folder, or none that can be read
-        return -1
-
-
 def run_of(file: Path) -> Path | None:
     """Return the run folder that a checkpoint file lies in; None if it lies elsewhere."""
     return file.parent.parent if file.parent.name == CHECKPOINTS else None

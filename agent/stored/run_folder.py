@@ -21,7 +21,6 @@ import os
 import platform
 import re
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib import metadata
@@ -127,11 +126,11 @@ class RunFolder:
         """
         return _read_object(self.flags_file)
 
-    def write_run_info(self, command_line: Sequence[str] | None = None) -> None:
+    def write_run_info(self, command_line: Sequence[str]) -> None:
         """Add to run.json what a reader needs to know to believe or repeat this session."""
         info: dict[str, Any] = {
             "started": datetime.now().astimezone().isoformat(timespec="seconds"),
-            "command_line": list(sys.argv if command_line is None else command_line),
+            "command_line": list(command_line),
             "version": VERSION,
             "source": describe_source(),
             "versions": describe_versions(),

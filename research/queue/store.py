@@ -31,7 +31,7 @@ from research.queue.plan import (
     TRAINER_LOCK,
     PlannedRun,
 )
-from ritornello.agent.stored.checkpoint_folder import newest_update, update_name
+from ritornello.agent.stored.checkpoint_folder import UPDATE_NAME, numbered, update_name
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.atomic_file import write_json
 from ritornello.core.errors import ConfigError
@@ -126,7 +126,12 @@ class Store:
     def newest_update(self, run: PlannedRun) -> int:
         """Return the update of the newest checkpoint of a run; -1 if there is none."""
         folder = self.present_folder(run)
-        return -1 if folder is None else newest_update(folder.path)
+        if folder is None:
+            return -1
+        try:
+            return max(numbered(folder.checkpoints, UPDATE_NAME), default=-1)
+        except OSError:  # it has no such folder, or none that can be read
+            return -1
 
     def is_done(self, run: PlannedRun) -> bool:
         """Whether a run has done its steps, and its last state is saved."""

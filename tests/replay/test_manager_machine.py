@@ -2,13 +2,14 @@
 
 from collections import Counter
 from fractions import Fraction
+from typing import get_args
 
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ritornello.replay.mixing import DISCARDING_STRATEGIES
+from ritornello.replay.mixing import DiscardingStrategy
 from ritornello.replay.sampler import Outcome
 from tests.replay.builders import check_valid, context, make_manager, make_record, maker, seq_of
 
@@ -26,7 +27,7 @@ class ManagerMachine(RuleBasedStateMachine):
         ),
         batch_size=st.integers(1, 7),
         fill_in_factor=st.sampled_from([0.0, 0.5, 1.0]),
-        strategy=st.sampled_from(DISCARDING_STRATEGIES),
+        strategy=st.sampled_from(get_args(DiscardingStrategy)),
         pace=st.sampled_from([None, 0.5, 1.0, 3.7]),
         progress=st.sampled_from([0.0, 0.9, 1.0]),
         weights=st.sampled_from([(1,), (1, 1), (5, 1), (2, 1, 4)]),
@@ -81,8 +82,7 @@ class ManagerMachine(RuleBasedStateMachine):
         return False
 
     def try_sample(self):
-        could = self.manager.can_sample()
-        quotas = list(self.manager.quotas().values())
+        could, quotas = self.manager._mixer.can_complete(), self.manager._mixer.wanted
         draws = self.manager.sample(self.context, timeout_s=0)
         assert (draws is not None) == could
         if draws is None:
@@ -174,7 +174,7 @@ class ManagerMachine(RuleBasedStateMachine):
         for number, capacity in enumerate(self.capacities):
             of_game = zip(buffers, self.parts, strict=True)
             assert capacity == sum(b.capacity for b, part in of_game if part[0] == number)
-        assert sum(self.manager.quotas().values()) == self.manager.batch_size
+        assert sum(self.manager._mixer.wanted) == self.manager.batch_size
         for source, (_, _, ratio) in enumerate(self.parts):
             wanted = ratio * self.manager.batch_size * self.batches
             assert abs(self.counts[source] - wanted) < len(self.parts)

@@ -47,7 +47,7 @@ def run_all(*functions):
 def test_no_unroll_is_lost_or_given_twice_between_ingest_and_several_cache_threads(kinds):
     records = [make_record(seq) for seq in range(240)]
     manager = make_manager(kinds, 8)
-    per_batch = next(iter(manager.quotas().values()))
+    per_batch = manager._mixer.wanted[0]
     batches = len(records) // per_batch
     taken, lock = [], threading.Lock()
     left = [batches]
