@@ -53,7 +53,7 @@ class Counts:
     def go_on_without_items(self, state: Mapping[str, Any]) -> None:
         """Take over counters from `state_dict` into a buffer that is empty again.
 
-        All but `offered`, which says to a reservoir of how many items its own are a sample.
+        `offered` stays as it is: it tells a reservoir of how many items its own are a sample.
         """
         self.load_state_dict({**state, "offered": self.offered})
 
@@ -84,11 +84,16 @@ class Buffer:
         score_stride: int = 1,
         task: int | None = None,
     ) -> None:
-        """Build an empty buffer, whose name is for metrics and messages.
+        """Build an empty buffer.
 
-        Nothing may be drawn from fewer items than `min_size`. Every `score_stride`-th row of an
-        item is scored. `task` is the number of the only game whose unrolls the buffer holds; None:
-        all games.
+        Args:
+          name: name of the buffer in metrics and messages.
+          capacity: largest number of items.
+          sampler: rule that chooses the items to draw.
+          remover: rule that chooses the item to drop.
+          min_size: number of items below which nothing may be drawn.
+          score_stride: every n-th row of an item is scored, counted from the last.
+          task: number of the only game whose unrolls the buffer takes; None for all games.
         """
         self.name = name
         self.capacity = capacity
@@ -127,11 +132,14 @@ class Buffer:
         return not self.sets_the_pace or len(self) < self.capacity
 
     def can_sample(self) -> bool:
-        """Whether enough items are here to draw from."""
+        """Whether the buffer holds enough items to draw from."""
         return len(self) >= self.min_size
 
     def insert(self, item: Item, rng: np.random.Generator) -> Item | None:
-        """Add an item; return the one dropped in its place, or itself if the remover rejects it.
+        """Add an item.
+
+        Returns:
+          The item that was dropped in its place, if any; `item` itself if the remover rejects it.
 
         Raises:
           ValueError: if not `can_insert`. Nothing has changed then.
@@ -153,16 +161,17 @@ class Buffer:
         return dropped
 
     def make_room(self, *, while_filling: bool = False) -> Item | None:
-        """Drop the oldest item of a full buffer, against its rules; None if there is room.
+        """Drop and return the oldest item of a full buffer; None if there is room.
 
-        `while_filling` says that other buffers have yet to fill up before anything is drawn.
+        The sampler and the remover are not asked. `while_filling` says that other buffers have yet
+        to fill up before anything is drawn.
         """
         if len(self) < self.capacity:
             return None
         return self._evict(self._table.oldest(), while_filling)
 
     def discard(self, ids: Iterable[int]) -> None:
-        """Drop those of these items that are here, while enough are left to draw from."""
+        """Drop the items with these ids that are here, as long as enough are left to draw from."""
         refills = self.sets_the_pace  # it waits for new items anyway
         for i in ids:
             position = self._table.position(i)
@@ -177,8 +186,8 @@ class Buffer:
     def propose(self, count: int, progress: float, rng: np.random.Generator) -> Proposal:
         """Return candidates for `count` draws; this is cheap and uses no model.
 
-        If the sampler sets the pace, items that had their last draw leave the buffer here. The
-        proposals of others are checked: a sampler may be a user's.
+        If the sampler sets the pace, items leave the buffer here with their last draw. What other
+        samplers propose is checked, because a sampler may be a user's.
         """
         size = len(self)
         if not count:
@@ -200,7 +209,7 @@ class Buffer:
     def choose(self, proposal: Proposal, evidence: Evidence | None) -> Proposal:
         """Return exactly `proposal.count` of the candidates. May run without the lock.
 
-        The evidence about them is read only if `proposal.leaves_a_choice`.
+        `evidence` is read only if `proposal.leaves_a_choice`.
         """
         if not proposal.leaves_a_choice:
             return proposal
@@ -215,7 +224,7 @@ class Buffer:
         )
 
     def commit(self, drawn: Iterable[Item]) -> None:
-        """Count draws; those of items that were evicted meanwhile stay valid."""
+        """Count a draw for each item; items that were evicted meanwhile stay valid."""
         for entry in self._table.still_held(drawn):
             self.counts.drawn += 1
             if entry is not None and not self.takes_turns:  # whose turn it is was counted at once
@@ -228,7 +237,7 @@ class Buffer:
         return [self.consumes] * len(proposal.items)
 
     def priorities(self, outcome: Outcome) -> Floats:
-        """Return the priority of each unroll, if the sampler uses them. Needs no lock."""
+        """Return the priority of each unroll, [n], from a sampler that uses them. Needs no lock."""
         from ritornello.replay.priorities import checked_priorities
 
         found = self.sampler.priorities(outcome)
@@ -251,7 +260,7 @@ class Buffer:
         return [self._table.entries[position].item for position in chosen]
 
     def measure(self, evidence: Evidence) -> Floats:
-        """Return the drift of examined items. May run without the lock."""
+        """Return the drift of examined items, [C]. May run without the lock."""
         return self.remover.measure(evidence)
 
     def remember(self, items: Sequence[Item], distances: Floats) -> None:
@@ -280,7 +289,7 @@ class Buffer:
         """Take over a state from `state_dict`; `items` gives the item of each id.
 
         Raises:
-          StateError: if it is none.
+          StateError: if `state` is malformed.
           CheckpointError: if the contents do not fit.
         """
         expect(item(state, "name", str) == self.name, self.name, "name")

@@ -30,11 +30,15 @@ class BatchCache(Generic[T]):
     def __init__(
         self, produce: Callable[[], T | None], depth: int, threads: int = 1, name: str = "cache"
     ) -> None:
-        """Start the threads, whose names begin with `name`; there are none if depth is 0.
+        """Start the threads; with depth 0 there are none.
 
-        `produce` returns a batch, or None for "nothing yet, ask again". It must return within
-        seconds (give its waits a timeout), or `close` cannot end its thread. With several threads
-        it is called by all of them at once.
+        Args:
+          produce: returns a batch, or None for "nothing yet, ask again". It must return within
+            seconds (give its waits a timeout), or `close` cannot end its thread. With several
+            threads, all of them call it at once.
+          depth: number of batches that are ready or in the making.
+          threads: number of threads that make batches.
+          name: first part of the names of the threads.
         """
         self._produce = produce
         self.depth = depth
@@ -56,7 +60,7 @@ class BatchCache(Generic[T]):
             thread.start()
 
     def get(self, timeout_s: float) -> T | None:
-        """Return the oldest batch; None if there is none in time.
+        """Return the oldest batch; None if there is none within `timeout_s` seconds.
 
         Raises:
           Closed: after `close`, or if `produce` raised it.
@@ -98,7 +102,7 @@ class BatchCache(Generic[T]):
         return batch
 
     def set_depth(self, depth: int) -> None:
-        """Change the depth, at least 1 of a cache that was built with threads.
+        """Change the depth, to at least 1, of a cache that was built with threads.
 
         Batches that are ready stay so even if they are now too many.
         """
@@ -109,9 +113,10 @@ class BatchCache(Generic[T]):
     def stats(self) -> dict[str, float]:
         """Return metrics over the time since the last call (or since the start).
 
-        `cache/wait_s` seconds that `get` waited, `cache/wait_fraction` their share of the time,
-        `cache/fill` the mean number of batches that were ready when `get` was called (absent if it
-        was not), `cache/depth`, and `cache/waits` how often none was ready since the start.
+        * `cache/wait_s`: seconds that `get` waited; `cache/wait_fraction`: their share of the time.
+        * `cache/fill`: mean number of ready batches when `get` was called; absent if it was not.
+        * `cache/depth`: the present depth.
+        * `cache/waits`: how often no batch was ready, counted from the start.
         """
         with self._lock:
             now = time.monotonic()
@@ -168,7 +173,7 @@ class BatchCache(Generic[T]):
 
 
 class _Stats:
-    """Sums since a moment. The cache locks."""
+    """Sums since the time `since`. The cache locks."""
 
     def __init__(self, since: float, waits: int = 0) -> None:
         self._since = since
@@ -203,10 +208,15 @@ def next_depth(
     """Return how deep a cache should be from now on: as shallow as keeps the learner busy.
 
     Depth evens out batches that take longer than others; its price is that each batch gets older.
-    The result is at most one step from the present depth. The learner waited for batches in a share
-    of the time, `wait_fraction`, and found so many ready in the mean as `fill` says. `age` is that
-    of new data when it is learned from, in updates; beyond `max_age` the cache gets shallower in
-    any case.
+    The result is at most one step from the present depth.
+
+    Args:
+      depth: present depth.
+      wait_fraction: share of the time in which the learner waited for batches.
+      fill: mean number of batches that were ready when the learner asked.
+      age: age of new unrolls when they are learned from, in updates.
+      max_depth: largest depth.
+      max_age: age in updates beyond which the cache gets shallower in any case.
     """
     change = 0
     if age > max_age:

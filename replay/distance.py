@@ -60,8 +60,8 @@ def policy_kl(
 ) -> Floats:
     """Return the sum over rows of KL(mu || pi) of the action distributions: [C, R, P] -> [C].
 
-    Behaviour is mu, the target pi. Without `actions` they are one choice, so that parameters are
-    logits.
+    `behaviour_params` are the parameters of mu, `target_params` those of pi. Without `actions` both
+    are logits of one choice.
     """
     if actions is None or actions.is_single_choice:
         return kl_div(behaviour_params, target_params)

@@ -27,7 +27,7 @@ class EntryTable:
     """
 
     def __init__(self, with_priorities: bool) -> None:
-        """Hold nothing; `with_priorities`: keep a priority for each entry."""
+        """Hold nothing. If `with_priorities`, the table keeps a priority for each entry."""
         self.entries: list[Entry] = []  # in no particular order; only this class changes the list
         self.priorities: Priorities | None = None  # by position
         if with_priorities:
@@ -69,7 +69,7 @@ class EntryTable:
             yield None if position is None else self.entries[position]
 
     def next_in_turn(self, count: int) -> list[Entry]:
-        """Return the entries that are due: those never drawn, then by when they were drawn last."""
+        """Return `count` entries that are due: those never drawn, then those drawn longest ago."""
         waiting = [self.entries[position] for position in self._positions.values()]
         return sorted(waiting, key=lambda entry: entry.draws > 0)[:count]  # sorting keeps the order
 
@@ -123,7 +123,7 @@ class EntryTable:
         """Take over a state from `state_dict`; `items` gives the item of each id.
 
         Raises:
-          StateError: if it is none.
+          StateError: if `state` is malformed.
         """
         ids = array(state, "ids", np.int64, (None,)).tolist()
         draws = array(state, "draws", np.int64, (len(ids),))

@@ -95,10 +95,10 @@ def pack_items(held: Iterable[Item], record_nbytes: int) -> dict[str, Any]:
 
 
 def unpack_items(state: Mapping[str, Any], record_nbytes: int) -> dict[int, Item]:
-    """Return id -> item from `pack_items`' dict.
+    """Return id -> item from the dict of `pack_items`.
 
     Raises:
-      StateError: if it is none.
+      StateError: if `state` is malformed.
       CheckpointError: if the records are of another size, hence of another schema.
     """
     size = whole(state, "record_nbytes", low=1)

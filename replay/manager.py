@@ -35,10 +35,10 @@ COUNTERS = ("next_id", "update", "draws", "online_draws")
 
 
 class ReplayManager:
-    """Owns the buffers, the lock, and the two conditions. Any thread may call any method.
+    """Owns the buffers, their lock, and the two conditions. Any thread may call any method.
 
-    If the time of `sample` is over, the unrolls that it has collected are kept for the next call,
-    so nothing is lost or reordered. Several threads in `sample` collect for the same batch.
+    If `sample` runs out of time, the unrolls that it has collected are kept for the next call, so
+    nothing is lost or reordered. Several threads in `sample` collect for the same batch.
     """
 
     def __init__(
@@ -53,14 +53,20 @@ class ReplayManager:
         discarding_strategy: DiscardingStrategy = "block",
         max_draws_per_unroll: float | None = None,
     ) -> None:
-        """Put the buffers together, in their order within a batch.
+        """Put the buffers together.
 
-        The share of each buffer in a batch is its ratio; the sum is 1. The manager owns `rng`, the
-        only source of random numbers, from now on. A full queue or circular buffer does with a new
-        unroll what `discarding_strategy` says: "block" makes `insert` wait, "keep_latest" drops the
-        oldest, "keep_oldest" drops the new one, "alternating" does the last two in turn.
-        `max_draws_per_unroll` is required without a queue (see `Pace`); with one it is only an
-        upper limit.
+        Args:
+          buffers: the buffers, in their order within a batch.
+          ratios: share of each buffer in a batch; the sum is 1.
+          batch_size: B, number of draws per batch.
+          rng: the only source of random numbers; the manager owns it from now on.
+          schema: layout of the records.
+          codec: encoding in which records are kept.
+          discarding_strategy: what a full queue or circular buffer does with a new unroll. "block"
+            makes `insert` wait, "keep_latest" drops the oldest unroll, "keep_oldest" drops the new
+            one, "alternating" does the last two in turn.
+          max_draws_per_unroll: mean number of draws per unroll (see `Pace`), required unless a
+            buffer sets the pace. If one does, this is only an upper limit.
 
         Raises:
           ConfigError: if the parts do not fit together.
@@ -85,10 +91,12 @@ class ReplayManager:
         self._online_draws = 0
 
     def insert(self, record: Record, update: int, timeout_s: float) -> bool:
-        """Copy an unroll into every buffer that takes its game; wait so long for room.
+        """Copy an unroll into every buffer that takes its game.
 
-        The record is [nbytes] uint8, in the manager's schema; it is only read and not kept. The
-        learner has done `update` updates.
+        Args:
+          record: [nbytes] uint8, in the manager's schema; it is only read, and not kept.
+          update: number of updates that the learner has done.
+          timeout_s: longest time to wait for room, in seconds.
 
         Returns:
           False if there was no room in time; then nothing has changed.
@@ -118,7 +126,7 @@ class ReplayManager:
             return True
 
     def discard(self, ids: Iterable[int]) -> None:
-        """Drop the items of these ids, from which nothing can be learned; ignore unknown ones."""
+        """Drop the items with these ids, from which nothing can be learned; ignore unknown ids."""
         with self._lock:
             self._mixer.discard(set(ids))
             self._taken.notify_all()
@@ -126,8 +134,8 @@ class ReplayManager:
     def sample(self, context: SampleContext, timeout_s: float) -> list[Draw] | None:
         """Return the draws of one batch: exactly `batch_size`, grouped by buffer in their order.
 
-        If there are not enough unrolls in time, None is returned, and those collected so far are
-        kept for the next call.
+        Return None if there are not enough unrolls after `timeout_s` seconds. The unrolls collected
+        so far are then kept for the next call.
 
         Raises:
           Closed: if the manager is closed, or gets closed meanwhile.
@@ -154,8 +162,10 @@ class ReplayManager:
     def feed_back(self, ids: Sequence[int], outcome: Outcome) -> None:
         """Report the errors of an update to all buffers that draw by priorities, at any time.
 
-        The outcome is of n unrolls in the order of `ids`, [n] numbers of the items (`Item.id`) that
-        were learned from, from whichever buffer; numbers of items that are gone are ignored.
+        Args:
+          ids: [n] numbers of the items (`Item.id`) that were learned from, drawn from any buffer;
+            numbers of items that are gone are ignored.
+          outcome: errors of these n unrolls, in the same order.
         """
         priorities = {b: b.priorities(outcome) for b in self.buffers if b.uses_priorities}
         with self._lock:
@@ -163,7 +173,7 @@ class ReplayManager:
                 buffer.reprioritise(ids, of_unrolls)
 
     def _claim(self, context: SampleContext, deadline: float) -> Claim | None:
-        """Wait for a batch and take it; None if the time is over before it is complete."""
+        """Wait until a batch is complete, and take it; return None if the deadline comes first."""
         with self._lock:
             self._raise_if_closed()
             self._update = max(self._update, context.update)
@@ -193,13 +203,13 @@ class ReplayManager:
 
     @property
     def own_share(self) -> Fraction | None:
-        """Share of replay in each batch as the run was begun; None: it cannot be changed."""
+        """Share of replay in each batch by the initial ratios; None if it cannot be changed."""
         return self._mixer.quotas.own_share
 
     def set_replay_share(self, share: Fraction) -> None:
-        """Give replay another share of each batch; what is drawn already keeps the old one.
+        """Set the share of each batch that comes from replay: from all buffers that are no queues.
 
-        It is that of all buffers that are no queue together, between 0 and 1.
+        `share` lies between 0 and 1. The batch that is being collected keeps the old share.
         """
         with self._lock:
             self._mixer.quotas.set_replay_share(share)
@@ -231,7 +241,7 @@ class ReplayManager:
     def state_dict(self, contents: bool) -> dict[str, Any]:
         """Return the state as plain types and arrays; the bytes of the items are shared.
 
-        Without the contents, which are the items, the buffers fill up again when it is loaded.
+        Without `contents` the state has no items, and the buffers fill up again when it is loaded.
         """
         with self._lock:
             return {
@@ -247,7 +257,7 @@ class ReplayManager:
         """Take over a state from `state_dict`.
 
         Raises:
-          StateError: if it is none.
+          StateError: if `state` is malformed.
           CheckpointError: if the state belongs to other buffers or to another schema.
         """
         names, given = [buffer.name for buffer in self.buffers], items(state, "buffers", str)

@@ -41,11 +41,11 @@ class Mixer:
     stop the program for ever.
 
     A queue may be smaller than its quota; its items are then collected as they arrive. A circular
-    buffer is drawn from only while it is full, so the workers wait between.
+    buffer is drawn from only while it is full, so the workers wait in between.
 
-    With several games nothing is drawn until the part of every game has filled up; until then only
-    the learner waits. A part never falls below its fill again, so a game that sends little or
-    nothing delays no other; queue and pace count the unrolls of all games alike.
+    With several games nothing is drawn until the buffers of every game hold enough; until then only
+    the learner waits. From then on they always hold enough, so a game that sends little or nothing
+    delays no other. Queue and pace count the unrolls of all games alike.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Mixer:
         return all(buffer.consumes or self._is_ready(buffer) for buffer in self.buffers)
 
     def _is_warm(self) -> bool:
-        """Whether those buffers are full enough that never are less so again."""
+        """Whether each buffer that does not set the pace holds enough; it then always will."""
         return all(buffer.sets_the_pace or self._is_ready(buffer) for buffer in self.buffers)
 
     def _is_ready(self, buffer: Buffer) -> bool:
@@ -150,10 +150,12 @@ class Mixer:
     # --- in ---------------------------------------------------------------------------------------
 
     def put(self, item: Item, origin: Origin, task: int) -> None:
-        """Put a new item of this environment and game into every buffer that takes it.
+        """Put a new item into every buffer that takes its game.
+
+        `origin` is the environment that made the item, `task` its game.
 
         Raises:
-          ValueError: if the buffers are for other games. Nothing has changed then.
+          ValueError: if all buffers are for other games. Nothing has changed then.
         """
         if self._tasks and task not in self._tasks:
             raise ValueError(
@@ -180,7 +182,7 @@ class Mixer:
     def _newcomer_goes(self) -> bool:
         """Whether full queues drop the new unroll, not their oldest; each call is one turn.
 
-        With "block" the oldest goes: it is asked only if waiting would stop the program for ever.
+        With "block" they drop the oldest, but only if waiting would stop the program for ever.
         """
         if self._discarding_strategy == "alternating":
             self._drop_newest_next = not self._drop_newest_next
@@ -188,10 +190,10 @@ class Mixer:
         return self._discarding_strategy == "keep_oldest"
 
     def discard(self, ids: Set[int]) -> None:
-        """Drop these items wherever they are.
+        """Drop the items with these ids wherever they are.
 
-        A buffer keeps what it must hold for anything to be drawn: of a game that sends no more, it
-        would never be full enough again.
+        A buffer keeps as many items as it must hold to be drawn from: with a game that sends no
+        more unrolls, it would never hold enough again.
         """
         for buffer in self.buffers:
             buffer.discard(ids)
@@ -204,7 +206,7 @@ class Mixer:
     # --- out --------------------------------------------------------------------------------------
 
     def collect(self) -> bool:
-        """Take from the queues what the batch needs and they have; whether they had any."""
+        """Move what the batch still needs out of the queues; return whether there was anything."""
         found = False
         for source, buffer in enumerate(self.buffers):
             count = min(self._need(source), len(buffer))
@@ -215,7 +217,7 @@ class Mixer:
         return found
 
     def claim(self, progress: float) -> Claim:
-        """Take a batch out. Only if `can_complete`, after `collect`."""
+        """Take a batch out. Call this only if `can_complete`, after `collect`."""
         proposals = []
         for buffer, count, collected in zip(
             self.buffers, self.wanted, self._collected, strict=True
@@ -240,7 +242,7 @@ class Mixer:
     # --- checkpoints ------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy of what is not items: the state of chance, carried shares, whose turn."""
+        """Return a copy of all state but the items: random generator, quotas, whose turn it is."""
         return {
             "rng": self._rng.bit_generator.state,
             **self.quotas.state_dict(),
@@ -252,7 +254,7 @@ class Mixer:
         """Take over a state from `state_dict`.
 
         Raises:
-          StateError: if it is none.
+          StateError: if `state` is malformed.
         """
         with within("rng"):
             self._rng.bit_generator.state = item(state, "rng", dict)
@@ -266,7 +268,7 @@ class Mixer:
             self.wanted = wanted
 
     def items(self) -> dict[int, Item]:
-        """Return id -> item of all that is held anywhere, each once."""
+        """Return id -> item of all items that are held anywhere."""
         held = [buffer.items for buffer in self.buffers]
         every = chain(*held, *self._collected, self._newest.items())
         return {item.id: item for item in every}
@@ -285,8 +287,9 @@ class Mixer:
         """Take over items from `contents`.
 
         Raises:
-          StateError: if it is none.
-          CheckpointError: if they are of another schema or do not fit. Nothing has changed then.
+          StateError: if `contents` is malformed.
+          CheckpointError: if the items are of another schema or do not fit. Nothing has changed
+            then.
         """
         with within("items"):
             held = unpack_items(item(contents, "items", dict), schema.nbytes)

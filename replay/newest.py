@@ -15,7 +15,7 @@ Origin = tuple[int, int]  # an environment: (worker, env)
 
 
 class NewestUnrolls:
-    """The newest unroll of each of the environments that were heard last. Not thread-safe."""
+    """The newest unroll of each of the environments that sent one last. Not thread-safe."""
 
     def __init__(self, tasks: Iterable[int | None]) -> None:
         """Hold nothing; `tasks` are the games of the attentive buffers (None: all games)."""
@@ -24,7 +24,7 @@ class NewestUnrolls:
         }
 
     def keep(self, item: Item, origin: Origin, task: int) -> None:
-        """Hold an item in place of the last one of its environment; `task` is its game."""
+        """Hold an item of the game `task`, in place of the last one of its environment."""
         for of_task, newest in self._newest.items():
             if of_task in (None, task):
                 newest[origin] = item
@@ -33,7 +33,7 @@ class NewestUnrolls:
                     newest.popitem(last=False)
 
     def discard(self, ids: Set[int]) -> None:
-        """Let go of these items, except for the last one of a game."""
+        """Let go of the items with these ids, except for the last one of a game."""
         for newest in self._newest.values():
             for origin in [origin for origin, item in newest.items() if item.id in ids]:
                 if len(newest) > 1:  # attentive replay compares with at least one
@@ -44,9 +44,9 @@ class NewestUnrolls:
         return list(self._newest[task].values())
 
     def suffice(self, buffer: Buffer) -> bool:
-        """Whether a buffer that compares with what is played now has anything to compare with.
+        """Whether there is an unroll to compare with, if the sampler of `buffer` needs queries.
 
-        It may be filled by other agents alone.
+        Even a full buffer may lack one, if other agents have filled it.
         """
         return not buffer.sampler.needs_queries or bool(self._newest[buffer.task])
 

@@ -37,9 +37,10 @@ class Pace:
         return {"pace": [self.unrolls, self.draws], "draws_per_unroll": self.draws_per_unroll}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict`; older states do not say the rate, which is taken for this one.
+        """Take over a state from `state_dict`; an older state has no rate, and gets this one.
 
-        Of another rate only the balance is kept: else the whole past would hold one side up.
+        If the rate has changed, only the balance is kept: otherwise one side would have to wait for
+        all that was done at the old rate.
         """
         self.unrolls, self.draws = items(state, "pace", int)
         rate = number(state, "draws_per_unroll", default=None)

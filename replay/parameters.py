@@ -73,9 +73,10 @@ class BufferConfig:
 
 
 def parse_replay_parameters(value: str | Sequence[Mapping[str, Any]]) -> tuple[BufferConfig, ...]:
-    """Read and check `--replay_parameters`, the text or the list itself.
+    """Read and check `--replay_parameters`, given as the text of the flag or as the list itself.
 
-    Return a config per buffer, ratios exact and of sum 1.
+    Returns:
+      A config per buffer; the ratios are exact, and their sum is 1.
 
     Raises:
       ConfigError: at the first thing that is wrong; the message says where and what is possible.
@@ -105,7 +106,7 @@ def parse_replay_parameters(value: str | Sequence[Mapping[str, Any]]) -> tuple[B
 def types_of_modules(value: Any) -> list[str]:
     """Return the types in `--replay_parameters` that name a module: `module:name`.
 
-    What `parse_replay_parameters` refuses names nothing.
+    A `value` that cannot be parsed names none.
     """
     try:
         objects = _literal(value) if isinstance(value, str) else value
@@ -122,9 +123,10 @@ def most_unrolls_held(
 ) -> int:
     """Return how many different unrolls all buffers together can hold.
 
-    An unroll that lies in several buffers is stored once: buffers that drop their oldest hold the
-    newest unrolls, so the smaller one's are among the larger one's. Others may share nothing. A
-    batch's B unrolls are held until it is made, also when buffers dropped them.
+    An unroll that lies in several buffers is stored once. Buffers that drop their oldest hold the
+    newest unrolls, so those of the smaller one are among those of the larger one; other buffers may
+    share nothing. Two batches more are added, because the unrolls of a batch in the making are held
+    even if buffers have dropped them.
     """
     newest: dict[int | None, int] = {}  # by game: they share no unroll
     others = 0
@@ -138,7 +140,10 @@ def most_unrolls_held(
 
 
 def renewal_updates(configs: Sequence[BufferConfig], batch_size: int) -> int:
-    """Return N * K: updates until all unrolls of the circular buffer are new; 1 without one."""
+    """Return after how many updates all unrolls of the circular buffer are new; 1 without one.
+
+    This is N * K, with N batches that take turns and K uses of each unroll.
+    """
     periods = [
         config.capacity / _new_per_update(config, batch_size)
         for config in configs
@@ -148,9 +153,9 @@ def renewal_updates(configs: Sequence[BufferConfig], batch_size: int) -> int:
 
 
 def new_unrolls_per_update(configs: Sequence[BufferConfig], batch_size: int) -> float:
-    """Return how many new unrolls come for each update on average; 0 if no buffer sets the pace.
+    """Return the mean number of new unrolls per update; 0 if no buffer sets the pace.
 
-    It is the need of the buffer that needs most.
+    If several buffers set the pace, this is the need of the one that needs most.
     """
     setters = [config for config in configs if config.sets_the_pace]
     return float(max((_new_per_update(config, batch_size) for config in setters), default=0))
@@ -177,8 +182,8 @@ def normal_form(configs: Sequence[BufferConfig]) -> list[dict[str, Any]]:
 def make_buffers(configs: Sequence[BufferConfig], fill_in_factor: float) -> list[Buffer]:
     """Build the buffers, in order.
 
-    Before anything is drawn from one, it must hold `fill_in_factor` of its capacity (a queue: one
-    unroll).
+    `fill_in_factor` is the part of its capacity that a buffer must hold before anything is drawn
+    from it. A queue must hold one unroll, a circular buffer must be full.
     """
     named = zip(buffer_names(configs), configs, strict=True)
     return [_make_buffer(name, config, fill_in_factor) for name, config in named]
@@ -187,8 +192,8 @@ def make_buffers(configs: Sequence[BufferConfig], fill_in_factor: float) -> list
 def buffer_names(configs: Sequence[BufferConfig]) -> list[str]:
     """Return the names of the buffers, in order.
 
-    The type without its module, numbered from the second of its kind; after it the game, if it is
-    for one alone.
+    A name is the type without its module, numbered from the second buffer of its kind on; the
+    number of the game follows if the buffer is for one game.
     """
     seen: Counter[tuple[str, int | None]] = Counter()
     names = []
@@ -295,9 +300,9 @@ def _type(where: str, value: Any) -> str:
 
 
 def _values(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the value of each key of a kind; one that does not matter has its default.
+    """Return the value of each key of a kind, so that equal buffers have equal configs.
 
-    Equal buffers so have equal configs.
+    A key that does not matter has its default.
     """
     sampler = sampler_of(kind)
     keys = {**sampler.keys, **({} if sampler.sets_the_pace() else OF_RINGS)}

@@ -38,7 +38,7 @@ class Priorities:
         return self._highest or FIRST
 
     def append(self, position: int) -> None:
-        """Give the first priority to a new item, which is the last."""
+        """Give a new item, which is the last, the priority `of_new_items`."""
         self.tree.set(position, self.of_new_items)
 
     def remove(self, position: int, last: int) -> None:
@@ -74,7 +74,7 @@ def checked_priorities(priorities: ArrayLike, count: int, of: str) -> Masses:
     """Return what the sampler of buffer `of` said of `count` unrolls, float64 [count].
 
     Raises:
-      ValueError: if these are no priorities.
+      ValueError: if the numbers are not above 0 and at most LARGEST, one for each unroll.
     """
     checked = np.asarray(priorities, np.float64)
     if checked.shape != (count,):

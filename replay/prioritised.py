@@ -62,13 +62,13 @@ class Prioritised(Sampler):
         self.eta = eta
 
     def beta(self, progress: float) -> float:
-        """Return the exponent of the importance weights after this share of training."""
+        """Return beta, the exponent of the weights; `progress` is the share of training done."""
         return self.initial_beta + (1 - self.initial_beta) * min(1.0, progress)
 
     def propose(
         self, contents: Contents, n: int, progress: float, rng: np.random.Generator
     ) -> Candidates:
-        """Return n positions, and the importance weight of each."""
+        """Return n positions with their importance weights."""
         tree = contents.priorities
         assert tree is not None, "a buffer keeps priorities for a sampler that uses them"
         positions = tree.find((np.arange(n) + rng.random(n)) * (tree.total / n))

@@ -17,9 +17,10 @@ def with_replay_share(
 ) -> list[Fraction]:
     """Return ratios of which replay has this share; within each side they keep their proportions.
 
-    Ratios are the share of each buffer in a batch; the sum is 1. `consumes` says which buffers are
-    queues; at least one is, and at least one is not. The share is that of all buffers together that
-    are no queue, between 0 and 1.
+    Args:
+      ratios: share of each buffer in a batch; the sum is 1.
+      consumes: whether each buffer is a queue; at least one is, and at least one is not.
+      share: new share of all buffers together that are no queues, between 0 and 1.
     """
     own = replay_share(ratios, consumes)
     assert own is not None, "only asked where a share can be changed"
@@ -30,7 +31,7 @@ def with_replay_share(
 
 
 def replay_share(ratios: Sequence[Fraction], consumes: Sequence[bool]) -> Fraction | None:
-    """Return which part of a batch comes from buffers that are no queue; None for all or nothing.
+    """Return the share of a batch from buffers that are no queues; None if it is 0 or 1.
 
     The arguments are those of `with_replay_share`.
     """
@@ -63,8 +64,9 @@ class Quotas:
     ) -> None:
         """Start with nothing carried.
 
-        Ratios are the share of each buffer in a batch of B >= 1 draws, above 0; the sum is 1.
-        `consumes` says which buffers are queues; unless it is given, no share can be changed.
+        `ratios` are the share of each buffer in a batch, above 0 and of sum 1; `batch_size` is at
+        least 1. `consumes` says which buffers are queues; without it the share of replay cannot be
+        changed.
         """
         self.batch_size = batch_size
         self._ratios, self._consumes = tuple(ratios), tuple(consumes) or (False,) * len(ratios)
@@ -95,9 +97,9 @@ class Quotas:
         return counts
 
     def set_replay_share(self, share: Fraction) -> None:
-        """Give replay another share, between 0 and 1, of each batch that is not begun yet.
+        """Set the share of replay, between 0 and 1, from the next batch on.
 
-        Only of a run that has an `own_share`.
+        Call this only if there is an `own_share`.
         """
         if share == (self._share or self.own_share):
             return  # what is carried from batch to batch stays as well
@@ -105,16 +107,18 @@ class Quotas:
         self._share = None if share == self.own_share else share
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is carried, its claims, and the share where somebody has changed it."""
+        """Return the carry, the claims it belongs to, and the share if somebody has changed it."""
         share = None if self._share is None else [*self._share.as_integer_ratio()]
         claims = {"claims": [self._unit, *self._claims], "carry": list(self.carry)}
         return {"quotas": claims, "share": share}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Go on from `state`; False if nothing is carried on, because sizes or ratios differ.
+        """Take over a state from `state_dict`; return whether its carry could be taken over.
+
+        With another batch size or other ratios it cannot.
 
         Raises:
-          StateError: if it is none.
+          StateError: if `state` is malformed.
         """
         share = items(state, "share", int, default=None)
         if share is not None and self.own_share is not None:

@@ -38,8 +38,9 @@ SHIPPED = frozenset(KINDS)
 def register(name: str, sampler: type[Sampler]) -> None:
     """Make a sampler a kind of replay. Call it in the module in which the class is written.
 
-    The name, which `type` will be, has small letters, digits and underscores. `from_keys` of the
-    sampler is tried with the defaults of its keys.
+    Args:
+      name: the `type` of such buffers: letters, digits and underscores.
+      sampler: the class; its `from_keys` is tried with the defaults of its keys.
 
     Raises:
       ConfigError: if the name is taken by another class, or the class cannot be a kind.
@@ -74,7 +75,10 @@ def register(name: str, sampler: type[Sampler]) -> None:
 
 
 def sampler_of(kind: str) -> type[Sampler]:
-    """Return the sampler of a kind in `KINDS`; a module may stand before it: `my_module:newest`."""
+    """Return the sampler class of a registered kind.
+
+    `kind` is a name in `KINDS`; a module may stand before it, as in `my_module:newest`.
+    """
     found = KINDS[kind.rpartition(":")[2]]
     if isinstance(found, type):
         return found
@@ -84,7 +88,7 @@ def sampler_of(kind: str) -> type[Sampler]:
 
 
 def is_own(kind: str) -> bool:
-    """Whether a type `module:name` names a kind that this module has registered by now."""
+    """Whether `kind` is a `module:name` that the module has registered by now."""
     module, _, name = kind.rpartition(":")
     return name not in SHIPPED and name in KINDS and sampler_of(name).__module__ == module
 

@@ -25,11 +25,19 @@ class Remover:
     def place(
         self, table: EntryTable, capacity: int, offered: int, is_short: bool, rng: Generator
     ) -> int | None:
-        """Return where an incoming item belongs; None if it is dropped.
+        """Decide where an incoming item goes.
 
-        Beyond the last entry there is room. Before it stands the entry that has to go. So many
-        items as `offered` says came to the buffer so far, the incoming one included. If it
-        `is_short`, there are too few to draw from: none is dropped then while there is room.
+        Args:
+          table: entries of the buffer.
+          capacity: largest number of entries.
+          offered: number of items offered to the buffer so far, the incoming one included.
+          is_short: whether there are too few items to draw from; the incoming one is then kept if
+            there is room.
+          rng: the only source of random numbers.
+
+        Returns:
+          The position of the entry to drop; `len(table)` if there is room; None to drop the
+          incoming item.
         """
         del offered, is_short
         return len(table) if len(table) < capacity else self.victim(table, rng)
@@ -51,10 +59,10 @@ class Oldest(Remover):
 class Reservoir(Remover):
     """Keep each past unroll with the same probability, capacity / offered.
 
-    Algorithm R of Vitter, "Random sampling with a reservoir" (1985); CLEAR (Rolnick et al. 2019)
-    keeps its replay so, that old skills are still rehearsed when there is much newer experience.
-    What was lost otherwise leaves its places empty until the draw falls on one: it is not for the
-    next ones to come.
+    Algorithm R of Vitter, "Random sampling with a reservoir" (1985). CLEAR (Rolnick et al. 2019)
+    keeps its replay this way, so that old skills are still rehearsed when there is much newer
+    experience. The place of an item that was lost otherwise stays empty until a draw falls on it;
+    it is not simply for the next item that comes.
     """
 
     def place(

@@ -49,7 +49,8 @@ class Candidates:
     def check(self, count: int, size: int, of: str, more_is_fine: bool) -> None:
         """Raise ValueError unless these are candidates for `count` draws from `size` entries.
 
-        Messages name the buffer, `of`. There may be more candidates than draws if `more_is_fine`.
+        `of` is the name of the buffer in the message. If `more_is_fine`, there may be more
+        candidates than draws.
         """
         positions, weights = np.asarray(self.positions), self.weights
         enough = len(positions) >= count if more_is_fine else len(positions) == count
@@ -81,10 +82,11 @@ class Sampler:
     """A rule to draw. With a name it is a kind of replay: see `replay.registry.register`.
 
     This one draws any item with equal probability, all different as long as there are enough. A
-    kind of your own overrides what it does otherwise; mostly that is `propose` alone.
+    kind of your own overrides only what differs; mostly that is `propose` alone.
 
-    Stateless: what it needs to remember is kept with the items (times drawn, priority). Calls of
-    `propose` never overlap; `choose` and `priorities` may run in several threads at once.
+    A sampler has no state: what it needs to remember is kept with the items (times drawn,
+    priority). Calls of `propose` never overlap; `choose` and `priorities` may run in several
+    threads at once.
     """
 
     about: ClassVar[str] = ""  # who is drawn, in a few words, for the documentation
@@ -107,11 +109,11 @@ class Sampler:
 
     @classmethod
     def from_keys(cls, values: Mapping[str, Any]) -> Sampler:
-        """Build the sampler of a buffer, of values for `keys` and the keys of all buffers."""
+        """Build the sampler of a buffer from its `values`, which have at least all of `keys`."""
         return cls(**{name: values[name] for name in cls.keys})
 
     def pool_size(self, n: int, progress: float) -> int:
-        """Return how many candidates to propose for n draws, at least n, at this progress."""
+        """Return how many candidates to propose for `n` draws; `progress` is as for `propose`."""
         del progress
         return n
 
@@ -124,9 +126,9 @@ class Sampler:
 
         Args:
           contents: contents of the buffer.
-          n: draws wanted, at least 1; may exceed the number of items.
+          n: number of draws, at least 1; may exceed the number of items.
           progress: share of training done, 0 to 1.
-          rng: the only source of chance.
+          rng: the only source of random numbers.
         """
         size = len(contents.entries)
         if n > size:
@@ -137,33 +139,33 @@ class Sampler:
     def take(self, table: EntryTable, count: int) -> Proposal:
         """Draw `count` entries, at most all, and drop those that have had their last draw.
 
-        Only asked of a sampler that sets the pace, in the place of `propose`.
+        This is called in place of `propose`, and only of a sampler that sets the pace.
         """
         raise AssertionError(f"asked to take {count} of {len(table)}, but draws are proposed")
 
     def choose(self, n: int, draws: NDArray[np.int64], evidence: Evidence) -> Indices:
-        """Return the places `[n]` among the candidates of those to draw.
+        """Return the indices [n] of the candidates to draw.
 
-        Only asked of a sampler that `scores`, and only if there are more candidates than draws.
+        This is called only of a sampler that `scores`, if there are more candidates than draws.
 
         Args:
-          n: draws wanted, fewer than candidates.
-          draws: [C] times each candidate was drawn before.
+          n: number of draws, fewer than candidates.
+          draws: [C] number of earlier draws of each candidate.
           evidence: what the model says of the C candidates.
         """
         raise AssertionError(f"asked to choose {n} of {len(draws)}, but the proposal is the choice")
 
     def priorities(self, outcome: Outcome) -> Floats:
-        """Return a number above 0 for each unroll that an update has learned from: `[n]`.
+        """Return a number above 0 for each unroll that an update has learned from, [n].
 
-        Only asked of a sampler that `uses_priorities`. Unrolls come from any buffer: an update
-        knows as much of one that came by the queue.
+        This is called only of a sampler that `uses_priorities`. The unrolls were drawn from any
+        buffer: an update knows as much of one that came by the queue.
         """
         raise AssertionError("asked for priorities, but uses_priorities is not set")
 
 
 class Fifo(Sampler):
-    """Oldest first, each once: taken out at once, so that no two threads draw the same unroll."""
+    """Oldest first, each once: it is removed when drawn, so no two threads draw the same unroll."""
 
     about = "the oldest"
     consumes = True

@@ -20,7 +20,7 @@ LARGEST_POOL = 2**62  # more than any buffer holds; lambda may be as large as a 
 
 
 class Circular(Sampler):
-    """Every item in turn, each `uses` times; then it is dropped and a new one takes its place.
+    """Draw every item in turn, `uses` times; then drop it, and a new one takes its place.
 
     The circular buffer of Luo et al., "IMPACT" (ICLR 2020, https://arxiv.org/abs/1912.00167).
     docs/replay.md, "Circular", says why new items come first and only a full buffer is drawn from.
@@ -60,11 +60,16 @@ class Circular(Sampler):
         return Proposal(count, [entry.item for entry in due], draws)
 
     def draws_at_start(self, rank: int, size: int, count: int) -> int:
-        """Return how many of its draws an item of a buffer without any draws does without.
+        """Return the draws to count in advance for an item, when no item of a full buffer has any.
 
-        Otherwise all would be through at almost the same moment, and N new batches would have to
-        come at once, each time. So of the first N batches the n-th is used n K / N times. The rank
-        of the item is by age, 0 for the oldest; the buffer has `size` items, a batch `count` draws.
+        Otherwise all items would have their last draw at almost the same moment, and N new batches
+        would have to come at once, each time. So of the first N batches the n-th is used n K / N
+        times.
+
+        Args:
+          rank: place of the item by age, 0 for the oldest.
+          size: number of items in the buffer.
+          count: number of draws of this buffer per batch.
         """
         batches = -(-size // count)
         return self.uses - -(-self.uses * (rank // count + 1) // batches)
@@ -98,15 +103,16 @@ class Annealed(Sampler):
     def __init__(
         self, lambda_batch_multiplier: float = 6.0, alfa_annealing_factor: float = 1.0
     ) -> None:
-        """Look at so many candidates per draw at the start of training, at least 1.
+        """Set lambda_0, the candidates per draw at the start of training, and alfa.
 
-        Lambda falls to 1 over this share of training, which may exceed 1.
+        Both are those of the formula above: lambda_0 is at least 1, alfa above 0 and perhaps above
+        1.
         """
         self.initial_lambda = lambda_batch_multiplier
         self.alfa = alfa_annealing_factor
 
     def current_lambda(self, progress: float) -> float:
-        """Return the multiplier in force after this share of training."""
+        """Return lambda; `progress` is the share of training done."""
         return max(1.0, self.initial_lambda - (self.initial_lambda - 1) * progress / self.alfa)
 
     def pool_size(self, n: int, progress: float) -> int:
@@ -122,7 +128,7 @@ class LeastDrawn(Annealed):
     def propose(
         self, contents: Contents, n: int, progress: float, rng: np.random.Generator
     ) -> Candidates:
-        """Return n of the pool; its order is random, and sorting keeps that of equals."""
+        """Return n of the pool; its order is random, and sorting keeps the order of equals."""
         pool = super().propose(contents, n, progress, rng).positions
         draws = np.array([contents.entries[position].draws for position in pool])
         return Candidates(pool[np.argsort(draws, kind="stable")[:n]])

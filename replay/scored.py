@@ -52,10 +52,13 @@ class _Scored(Annealed):
         alfa: float = 1.0,
         strategy: int | None = None,
     ) -> None:
-        """Rank candidates by the distance, else the 2-norm of features; see `Annealed`, `select`.
+        """Rank candidates by `distance`, by default the 2-norm of features; see `Annealed`.
+
+        `strategy` is 1 to 4 (see `select`), by default that of the kind.
 
         Raises:
-          ConfigError: also for policy_kl where states are compared, not policies on one state.
+          ConfigError: if the kind compares different states, but `distance` is policy_kl, which
+            compares two policies in one state.
         """
         super().__init__(initial_lambda, alfa)
         default = self.keys["elite_sampling_strategy"].default
@@ -71,7 +74,7 @@ class _Scored(Annealed):
 
     @classmethod
     def from_keys(cls, values: Mapping[str, Any]) -> Sampler:
-        """Build the sampler of a buffer."""
+        """Build the sampler from the values of its keys, among which are those of `Distance`."""
         return cls(
             Distance(values["dist_function"], values["p"]),
             values["lambda_batch_multiplier"],
@@ -80,7 +83,7 @@ class _Scored(Annealed):
         )
 
     def measure(self, evidence: Evidence) -> Floats:
-        """Return the distance `[C]` by which candidates are ranked."""
+        """Return the distance by which candidates are ranked, [C]."""
         raise NotImplementedError
 
     def choose(self, n: int, draws: NDArray[np.int64], evidence: Evidence) -> Indices:
@@ -125,16 +128,21 @@ class Attentive(_Scored):
 
 
 def select(strategy: int, distances: Floats, draws: NDArray[np.int64], n: int) -> Indices:
-    """Return the positions of exactly n of C >= 1 candidates; all different if C >= n.
+    """Return the indices of exactly n of C >= 1 candidates; all different if C >= n.
 
-    Strategies, over the candidates sorted by distances [C], smaller is closer:
+    Strategies, over the candidates sorted by distance:
       1. the n nearest;
       2. cut into n strata of equal size (but for one), the nearest of each: keeps some variety;
       3. the least drawn, among equals the nearest;
       4. as 2, but of each stratum the least drawn, among equals the nearest.
 
-    With fewer candidates than n all are taken, and again from the start of the order. The numbers
-    of earlier draws are [C].
+    If there are fewer candidates than n, all are taken, and again from the start of the order.
+
+    Args:
+      strategy: number of the strategy, 1 to 4.
+      distances: [C] distance of each candidate; smaller is closer.
+      draws: [C] number of earlier draws of each candidate.
+      n: number of draws.
     """
     nearest_first = np.argsort(distances, kind="stable")
     count = len(nearest_first)
@@ -167,9 +175,10 @@ class FarthestFeatures(Remover):
     def __init__(
         self, distance: Distance | None = None, elite_batch_size: int = 20, score_period: int = 1
     ) -> None:
-        """Compare, and examine, so many random items, every `score_period` batches.
+        """Measure drift by `distance`, by default the 2-norm of features.
 
-        Drift is measured by the distance, or by the 2-norm of features.
+        `elite_batch_size` random items are compared when one is dropped, and as many are measured
+        at each examination, every `score_period` batches.
         """
         self.distance = distance or Distance()
         self.needs_stored_features = self.distance.needs_stored_features
@@ -177,9 +186,9 @@ class FarthestFeatures(Remover):
         self.period = score_period
 
     def measure(self, evidence: Evidence) -> Floats:
-        """Return the drift of each item, [C]. One that is no number counts as the farthest.
+        """Return the drift of each item, [C]; a NaN counts as the farthest.
 
-        Nothing can be learned from such an item; and NaN is neither near nor far.
+        Nothing can be learned from such an item, and NaN is neither near nor far.
         """
         drift = self.distance.drift(evidence)
         return np.where(np.isnan(drift), np.inf, drift)
@@ -187,7 +196,8 @@ class FarthestFeatures(Remover):
     def victim(self, table: EntryTable, rng: Generator) -> int:
         """Return the farthest of `elite_batch_size` random entries.
 
-        On a tie it is the oldest of the buffer, if that is among them, or else any of the equals.
+        On a tie this is the oldest entry of the buffer, if it is among the equals, or else any of
+        them.
         """
         entries, oldest = table.entries, table.oldest()
         count = min(self.count, len(entries))

@@ -46,7 +46,7 @@ Read: TypeAlias = Callable[[Item], Record]  # decodes an item, at most once for 
 
 
 def scored_rows(unroll_length: int, stride: int) -> Rows:
-    """Return the rows to score: each stride-th, counted back from the last, ascending."""
+    """Return the rows to score, ascending: the last one, and every `stride`-th before it."""
     return np.arange((unroll_length - 1) % stride, unroll_length, stride)
 
 
@@ -76,11 +76,11 @@ def choose(
 ) -> tuple[list[Proposal], dict[int, Floats]]:
     """Score what must be scored, all buffers together, and let each buffer choose.
 
-    Needs no lock: it reads nothing but the claim.
+    This needs no lock: it reads nothing but the claim.
 
     Returns:
-      Per buffer as many candidates as it was to give; and, by the index of a buffer, the drift of
-      each item of its examination.
+      Per buffer the proposal, reduced to as many items as draws; and, by the index of a buffer, the
+      drift of each item of its examination.
     """
     draws = [
         Job(proposal.items, newest) if proposal.leaves_a_choice else Job([])
@@ -119,10 +119,10 @@ def gather_evidence(
     stride: int,
     read: Read,
 ) -> list[Evidence | None]:
-    """Return the evidence about each job's items, from one call; None for a job without items.
+    """Return the evidence about the items of each job; None for a job without items.
 
-    Jobs are judged apart from each other, so each sees its own queries only. Every n-th row is
-    scored, n = `stride`.
+    All items are evaluated in one call of `context.evaluate`, at every `stride`-th row. Each job
+    sees only its own queries.
     """
     items = {item.id: item for job in jobs for item in job.items}
     if not items:

@@ -22,24 +22,24 @@ def played_games(task_shares: Sequence[float]) -> list[int]:
 def split_by_task(
     configs: Sequence[BufferConfig], task_shares: Sequence[float]
 ) -> tuple[BufferConfig, ...]:
-    """Give each game its own part of every buffer but those that set the pace, and `per_game` off.
+    """Give each game its own part of every buffer, if it has `per_game` and does not set the pace.
 
-    So short or fast games can not push the others out of replay, each game has a fixed share of
+    So short or fast games cannot push the others out of replay, each game has a fixed share of
     every batch's replayed part, and candidates are compared only with others of their game: one
     network sees different games with features of different size.
 
     Capacity and sample_ratio are divided in proportion to the shares. The periods of elite
     insertion are stretched, so that together the parts examine as much as one buffer would.
 
-    Of the shares, a number per game in task order, only the proportions matter. A game of share 0
-    is not played and gets no part.
+    `task_shares` has a number per game, in task order, of which only the proportions matter. A game
+    with share 0 is not played and gets no part.
 
     Returns:
       The configs in their order, those of one buffer's games side by side in task order. With one
       game, `configs` as they are.
 
     Raises:
-      ConfigError: if a buffer has not room for one unroll of each game.
+      ConfigError: if a buffer does not have room for one unroll of each game.
     """
     games = played_games(task_shares)
     count = len(games)

@@ -44,7 +44,7 @@ class SumTree:
             nodes[node] = nodes[2 * node] + nodes[2 * node + 1]
 
     def set_many(self, positions: ArrayLike, masses: ArrayLike) -> None:
-        """Give positions that have been set before, [k], other masses; of equal ones the last."""
+        """Set the masses [k] of positions [k] that have one; of equal positions the last counts."""
         changed = self._leaf_count + np.asarray(positions, np.intp)
         self._nodes[changed] = masses
         while len(changed) and changed[0] > 1:  # all are of one level
@@ -52,13 +52,14 @@ class SumTree:
             self._nodes[changed] = self._nodes[2 * changed] + self._nodes[2 * changed + 1]
 
     def find(self, targets: ArrayLike) -> Positions:
-        """Return the positions [k] that targets [k] from 0 to `total` hit, none of mass 0.
+        """Return the position that each target hits, [k] -> [k]; none of them has mass 0.
 
-        Position i is hit by the targets from the sum of the masses before it to the sum with its
-        own. What rounding has put beyond the end hits the last position that has a mass.
+        Targets lie between 0 and `total`. Position i is hit by the targets from the sum of the
+        masses before it to the sum with its own. A target that rounding has put beyond the end hits
+        the last position that has a mass.
 
         Raises:
-          ValueError: if there is no mass at all.
+          ValueError: if all masses are 0.
         """
         if not self.total > 0:
             raise ValueError("nothing can be found: all masses are 0.")
