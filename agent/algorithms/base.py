@@ -82,7 +82,7 @@ class LossConfig:
 
     @property
     def value_bound(self) -> float:
-        """Return what the largest reward, at every step for ever, is worth; inf if nothing is."""
+        """Return the discounted sum of the largest reward at every step; inf if it is unbounded."""
         if self.discount == 1:
             return math.inf
         return LARGEST_REWARD[self.reward_transform] / (1 - self.discount)
@@ -101,7 +101,7 @@ class ActorCriticConfig(LossConfig):
     gradient_metrics: bool = False  # compare the gradients of values and policy; takes 1 to 3 %
 
     def entropy_cost_at(self, progress: float | Tensor) -> float | Tensor:
-        """Return the cost at `progress`."""
+        """Return the entropy cost when the share `progress` of the training is done."""
         first, last = self.entropy_cost, self.entropy_end_cost
         return first if last is None else on_line(progress, first, last, self.entropy_end_share)
 
@@ -136,7 +136,7 @@ class ImpalaConfig(VTraceConfig):
 
 
 def on_line(progress: float | Tensor, first: float, last: float, share: float) -> float | Tensor:
-    """Return what goes from `first` to `last` in a straight line, in a share of the training."""
+    """Interpolate from `first`, at progress 0, to `last`, at progress `share` and from there on."""
     done = progress / share
     done = done.clamp(max=1.0) if isinstance(done, Tensor) else min(1.0, done)
     return first + (last - first) * done
@@ -155,9 +155,8 @@ class Loss(NamedTuple):
 class Algorithm(ABC):
     """Makes losses of batches. Belongs to the learner's thread.
 
-    What has been learned is in the model. An algorithm that keeps something besides says so by
-    `state_dict`; it is saved with each checkpoint, and put back to what it was where an update
-    cannot be made.
+    What has been learned is in the model. An algorithm that keeps anything else returns it from
+    `state_dict`: it is saved with each checkpoint, and restored where an update cannot be made.
     """
 
     # A frozen dataclass. Fields named in FLAG_OF_FIELD are filled from the flags, the others from
@@ -180,9 +179,10 @@ class Algorithm(ABC):
     loss_is_pure: ClassVar[bool] = False
 
     def __init__(self, config: Any, buffers: Sequence[str] = ()) -> None:
-        """Keep the config, which is a `Config`, and the names of the replay buffers.
+        """Keep the config, an instance of `Config`, and the names of the replay buffers.
 
-        Each buffer gets metrics of its own; they are in the order of `Batch.source`.
+        `buffers` are in the order of `Batch.source`; each of them gets metrics of its own. Without
+        them there are only metrics of the whole batch.
         """
         self.config = config
         self.buffers = tuple(buffers)
@@ -203,7 +203,7 @@ class Algorithm(ABC):
             )
 
     def networks(self) -> tuple[ActorCritic, ...]:
-        """Return the networks that it runs besides the model; they are prepared like the model."""
+        """Return the networks that the loss runs besides the model, to be prepared like it."""
         return ()
 
     @abstractmethod
@@ -214,29 +214,29 @@ class Algorithm(ABC):
         optimiser: torch.optim.Optimizer | None = None,
         progress: float | Tensor = 0.0,
     ) -> Loss:
-        """Compute the loss of one batch, `progress` (0 to 1) through the training.
+        """Compute the loss of one batch.
 
-        It may move PopArt's statistics and what hangs on them (`PopArt.keep`) and the algorithm's
+        It may move PopArt's statistics and what depends on them (`PopArt.keep`) and the algorithm's
         own state (`state_dict`), and nothing else.
 
         Args:
           model: the network, on the batch's device.
           batch: T steps of B unrolls.
-          optimiser: whose moments PopArt rescales along with the value head.
+          optimiser: optimiser of `model`; PopArt rescales its moments along with the value head.
           progress: share of the training that is done, 0 to 1; a tensor if `loss_is_pure`.
         """
 
     def is_pure(self) -> bool:
-        """Return whether a GPU may replay the loss: as it is set, it depends on tensors only."""
+        """Return whether a GPU may replay the loss: as configured, it depends on tensors only."""
         own: bool = vars(type(self)).get("loss_is_pure", False)
         return own and self.group.world_size == 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it keeps besides the model, of tensors and plain types; {} if nothing."""
+        """Return all state besides the model, as tensors and plain types; {} if there is none."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`; raise anything if it is another's (core/saved_state.py)."""
+        """Take over a state from `state_dict`; raise any exception if it does not fit."""
         assert not state, f"{type(self).__name__} has a state and no load_state_dict"
 
     def snapshot(self) -> Callable[[], None]:
@@ -261,13 +261,16 @@ def register_algorithm(name: str) -> Callable[[Kind], Kind]:
 def make_config(
     kind: type[Algorithm], name: str, from_flags: Mapping[str, Any], arguments: Mapping[str, Any]
 ) -> Any:
-    """Return the config of an algorithm, which messages call by the `name` that the user wrote.
+    """Return the config of an algorithm.
 
-    `from_flags` has the value of every field that a flag gives, `arguments` what
-    `--algorithm_kwargs` has.
+    Args:
+      kind: class of the algorithm.
+      name: name of the algorithm as the user wrote it, for messages.
+      from_flags: field -> value, for every field that has a flag.
+      arguments: field -> value, from `--algorithm_kwargs`.
 
     Raises:
-      ConfigError: if an argument is no field, or has a flag, or a value cannot be.
+      ConfigError: if an argument is no field, or has a flag, or its value is not allowed.
     """
     known = {field.name for field in fields(kind.Config)}
     own = ", ".join(field.name for field in fields(kind.Config) if field.name not in from_flags)

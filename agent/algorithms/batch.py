@@ -91,11 +91,11 @@ class Batch:
         return self.first[1:]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the fields by name, without a mask that there is not."""
+        """Return the fields by name; the mask only if there is one."""
         return {name: tensor for name, tensor in vars(self).items() if tensor is not None}
 
     def of_columns(self, columns: Sequence[int]) -> Batch:
-        """Return a batch of some of the unrolls, a copy."""
+        """Return a batch of the unrolls with these indices, a copy."""
         index = torch.tensor(list(columns), device=self.action.device)
         parts = {
             name: tensor.index_select(0 if name in OF_COLUMNS else 1, index)
@@ -128,11 +128,11 @@ def learnable_rows(batch: Batch, burn_in_steps: int = 0) -> Rows:
     """Return which rows count: no resets, and no burn-in.
 
     A recurrent model starts each unroll from the state that the actor was in. In a replayed unroll
-    that state comes from weights of long ago; with *burn-in* (Kapturowski et al., R2D2, 2019,
-    section 3) its first `burn_in_steps` rows only bring the state up to date: nothing is learned
-    there, and no gradient flows back into them.
+    that state comes from weights of long ago. With *burn-in* (Kapturowski et al., R2D2, 2019,
+    section 3), the first `burn_in_steps` rows of a replayed unroll only bring the state up to date:
+    nothing is learned there, and no gradient flows back into them.
 
-    V-trace looks ahead only, so what it says of the rows after the burn-in does not depend on those
+    V-trace looks ahead only, so its results for the rows after the burn-in do not depend on those
     before.
     """
     valid = ~batch.reset_row
@@ -161,7 +161,7 @@ class Pass(NamedTuple):
 
 
 def forward(model: ActorCritic, batch: Batch, keep_gradient: Tensor | None = None) -> Pass:
-    """Run the model once over all rows; `keep_gradient` is that of `ActorCritic.hidden`."""
+    """Run the model once over all rows; `keep_gradient` is passed on to `ActorCritic.hidden`."""
     features = model.torso(batch.obs, batch.task_id)  # [T+1, B, F], its one pass
     hidden, _ = model.hidden(features, batch.inputs(), batch.state, keep_gradient)
     heads = model.heads(hidden, batch.task_id, batch.action_mask)

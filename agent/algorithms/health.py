@@ -29,12 +29,12 @@ def policy_health(
 
     Args:
       batch: T steps of B unrolls.
-      seen: of the model, over the batch.
+      seen: pass of the model over the batch.
       valid: [T, B] bool, steps that count.
       log_rhos: [T, B] float32, log importance ratios; -inf where nothing is learned.
-      rho_bar: above which ratios are clipped.
-      entropy: [T, B] float32, of the policy.
-      trust: [T, B] bool, states inside of the trust region; None: there is none.
+      rho_bar: bound above which ratios are clipped.
+      entropy: [T, B] float32, entropy of the policy.
+      trust: [T, B] bool, states inside the trust region; None: there is none.
       buffers: names of the replay buffers, in the order of `Batch.source`.
     """
     ratios = log_rhos.clamp(max=MAX_LOG_RATIO).exp()
@@ -75,11 +75,16 @@ def policy_health(
 def buffer_health(
     batch: Batch, buffers: Sequence[str], steps: Tensor, per_step: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return the age of what was drawn, and means over steps, for each buffer.
+    """Return, for each buffer, the age of its draws and the means of the figures `per_step`.
 
-    They are NaN for a buffer that the batch has nothing of. `buffers` are the names of the replay
-    buffers, in the order of `Batch.source`; without them there are no metrics. `steps` [B] are the
-    valid steps of each column, and `per_step` sums over them, [B] each.
+    Metrics of a buffer from which the batch has no unroll are NaN.
+
+    Args:
+      batch: T steps of B unrolls.
+      buffers: names of the replay buffers, in the order of `Batch.source`; without them there are
+        no metrics.
+      steps: [B], number of valid steps of each unroll.
+      per_step: name -> [B], sums over the valid steps of each unroll.
     """
     if not buffers:
         return {}
@@ -100,10 +105,10 @@ def buffer_health(
 def value_health(
     valid: Tensor, values: Tensor, targets: Tensor, bound: float = math.inf
 ) -> dict[str, Tensor]:
-    """Return how well values explain the targets they are regressed on; each is [T, B].
+    """Return how well values explain the targets they are regressed on.
 
-    Values and targets are in reward units. `bound` is what the largest rewards are worth
-    (`LossConfig.value_bound`); inf: not known.
+    All three tensors are [T, B]; `valid` are the steps that count, `values` and `targets` are in
+    reward units. `bound` is the largest possible value (`LossConfig.value_bound`); inf: not known.
     """
     count = valid.sum().clamp(min=1)
     rows = torch.stack([values, targets, targets - values])
@@ -159,9 +164,9 @@ def credit_health(
 def foresight(config: LossConfig, batch: Batch, valid: Tensor, values: Tensor) -> Tensor:
     """Return how much of the rewards the values foresaw.
 
-    It is 1 - delta / r over the steps with a reward, where delta = r + discount V' - V: 0 if
-    rewards come as a surprise, 1 if V has risen before them, NaN without a reward. Steps that count
-    are `valid`, [T, B] bool; `values` are [T+1, B] float32, in reward units.
+    This is 1 - delta / r over the steps with a reward, where delta = r + discount V' - V: 0 if
+    rewards come as a surprise, 1 if V has risen before them, NaN without a reward. `valid` [T, B]
+    bool are the steps that count; `values` are [T+1, B] float32, in reward units.
     """
     rewards = REWARD_TRANSFORMS[config.reward_transform](batch.reward) * valid
     deltas = rewards + config.discount * ~batch.terminated * values[1:] - values[:-1]
@@ -173,10 +178,14 @@ def value_to_policy(
 ) -> dict[str, Tensor]:
     """Return how strongly the values shape the network, compared with the policy.
 
-    It is the norm of the gradient of the value loss at the hidden units, divided by that of the
-    policy loss there: the two losses share all that lies below. None are returned without a graph.
-    `hidden` is [T+1, B, H], with a gradient; `per_step` has the terms "value" and "policy" of the
-    loss, each [T, B]; `weight` [B] is the importance weight of each unroll.
+    This is the norm of the gradient of the value loss at the hidden units, divided by that of the
+    policy loss there: the two losses share all that lies below. Without a gradient of `hidden`
+    there is no metric.
+
+    Args:
+      hidden: [T+1, B, H], hidden units.
+      per_step: has the terms "value" and "policy" of the loss, each [T, B].
+      weight: [B], importance weight of each unroll.
     """
     if not hidden.requires_grad:
         return {}

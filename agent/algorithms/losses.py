@@ -35,8 +35,8 @@ def correct(
 ) -> VTrace:
     """Run V-trace in reward units; twice if the advantages have a lambda of their own.
 
-    A policy gains from little noise and values from little bias, so that a smaller lambda may
-    suit the advantages (Aitchison & Sweetser, "DNA", 2022, https://arxiv.org/abs/2206.10027).
+    Noise harms the policy more, and bias the values, so that a smaller lambda may suit the
+    advantages (Aitchison & Sweetser, "DNA", 2022, https://arxiv.org/abs/2206.10027).
 
     Args:
       config: has the discount, the bars and the lambdas.
@@ -99,9 +99,15 @@ def update_popart(
 
     PopArt rewrites the value head so that no output changes (agent/models/popart.py). So the order
     is: targets in reward units -> `update_popart` -> values of the rewritten head
-    (`values_for_loss`), which the losses differentiate. Targets are [T, B] float32; steps that
-    count are `learned`, [T, B] bool. The moments of the optimiser are rescaled along with the value
-    head.
+    (`values_for_loss`), which the losses differentiate.
+
+    Args:
+      model: the network, whose value head is rewritten.
+      batch: T steps of B unrolls.
+      targets: [T, B] float32, value targets in reward units.
+      learned: [T, B] bool, steps that count.
+      optimiser: optimiser of `model`; its moments are rescaled along with the value head.
+      group: sums over learners.
     """
     if model.value_head.enabled:
         model.value_head.update(targets, batch.task_id, learned, optimiser, group)
@@ -126,12 +132,19 @@ def normalised_advantages(
     normalisation: str,
     group: ProcessGroup = SINGLE_PROCESS,
 ) -> Tensor:
-    """Divide by sigma of the game (what makes one entropy cost fit all games), then by rms.
+    """Divide advantages by sigma of their game, then by the root mean square of their game.
 
-    Each game by its own rms: one in which something happens all the time would otherwise leave
-    hardly any policy gradient to one with a point now and then. Advantages are [T, B] float32, in
-    reward units; steps that count are `learned`, [T, B] bool; `normalisation` is "none" or "rms",
-    besides sigma.
+    Sigma, if the model has PopArt, makes one entropy cost fit all games. Without an rms of each
+    game, one in which something happens all the time would leave hardly any policy gradient to one
+    with a point now and then.
+
+    Args:
+      model: the network, whose value head knows the sigma of each game.
+      batch: T steps of B unrolls.
+      advantages: [T, B] float32, in reward units.
+      learned: [T, B] bool, steps that count.
+      normalisation: "rms", or "none" to divide by sigma only.
+      group: sums over learners.
     """
     head = model.value_head
     if head.enabled:
@@ -173,9 +186,10 @@ def log_ratio_to_target(
 ) -> Tensor:
     """Return IMPACT's log R_t = log pi - max(log pi_target, log mu - log ratio_bar).
 
-    Luo et al. 2020, https://arxiv.org/abs/1912.00167: pi / pi_target, but at most `ratio_bar` pi /
-    mu, so that actions which the target hardly ever takes get no enormous ratio. The three
-    log-probabilities, [...], are of the action that was done. Gradient flows through pi only.
+    Luo et al. 2020, https://arxiv.org/abs/1912.00167: R_t is pi / pi_target, but at most
+    `ratio_bar` pi / mu, so that actions which the target hardly ever takes get no enormous ratio.
+    The three arguments are log-probabilities of the action that was done, all of the same shape.
+    Gradient flows through pi only.
     """
     base = torch.maximum(log_target_action, log_mu_action - math.log(ratio_bar)).detach()
     return (log_pi_action - base).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
@@ -224,10 +238,12 @@ def cloning_terms(
 ) -> dict[str, Tensor]:
     """Return CLEAR's terms per step of replayed data, or none if their costs are 0.
 
-    Policy and values stay near those with which replayed data was made (Rolnick et al. 2019,
-    https://arxiv.org/abs/1811.11682). They are not for trusted states only: cloning is for just
-    those that LASER drops. Steps that count are `valid`, [T, B] bool; `values` are [T, B] float32,
-    in the units of the value loss, with a gradient.
+    The terms keep policy and values near those with which replayed data was made (Rolnick et al.
+    2019, https://arxiv.org/abs/1811.11682). They are not restricted to trusted states: the states
+    that LASER drops are just those that cloning is for.
+
+    `values` [T, B] float32 are in the units of the value loss, with a gradient; `valid` [T, B] bool
+    says which steps count.
     """
     terms: dict[str, Tensor] = {}
     mask = valid & ~batch.is_online
@@ -256,7 +272,7 @@ def reduced(
 
     Args:
       per_step: name -> [T, B] float32, 0 where a step does not count.
-      valid: [T, B] bool, the steps that `mean` divides by the number of.
+      valid: [T, B] bool, steps that count; "mean" divides by their number.
       reduction: "sum" or "mean" over the steps.
       weight: [B] float32, importance weight of each unroll (`Batch.weight`).
       group: sums over learners. The total is then this learner's part of the loss of all of them,

@@ -59,7 +59,7 @@ class NonFiniteUpdate(PlatformError):
     """A loss or a gradient is NaN or infinite: the update was not made, and nothing has moved."""
 
     def __init__(self, update: int, culprit: Culprit) -> None:
-        """Say what was bad first when update number `update` was to be made."""
+        """Say that update number `update` could not be made, and which quantity was bad first."""
         super().__init__(
             f"update {update} cannot be made: {culprit.what}; expected finite numbers. "
             f"{ADVICE[culprit.name]}"
@@ -85,10 +85,10 @@ class BadUpdates:
     """Counts the updates that were skipped. Not thread-safe: the learner's thread owns it."""
 
     def __init__(self, run: Path, limit: int, *, rank: int = 0) -> None:
-        """Start with none. The folder in that of the run is made when it is needed.
+        """Start with none. A folder for the batches is made in that of the run when it is needed.
 
-        So many skipped updates in a row as `limit` end the run. Each of several learners keeps its
-        own batches, by its rank.
+        `limit` skipped updates in a row end the run. `rank` is the number of the learner: each of
+        several learners keeps its own batches.
         """
         self.folder = run / FOLDER
         self.count = 0  # since the start of the run
@@ -101,16 +101,16 @@ class BadUpdates:
             remove_temporaries(self.folder)
 
     def good(self) -> None:
-        """An update was made."""
+        """Record that an update was made."""
         self._in_a_row = 0
 
     def note(self, error: NonFiniteUpdate, batch: Batch, update: int) -> None:
-        """Update number `update` could not be made; the next batch is for the same one.
+        """Record that update `update` could not be made; the next batch is for the same number.
 
-        Nothing about it is lost to a full disk but the file.
+        If the disk is full, only the file of the batch is lost.
 
         Raises:
-          TooManyBadUpdates: if it is the last of `limit` in a row.
+          TooManyBadUpdates: if this is the last of `limit` in a row.
         """
         self.count += 1
         self._in_a_row += 1

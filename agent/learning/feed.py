@@ -32,7 +32,8 @@ OF_DRAW = (
 def restack(frames: Tensor, depth: int) -> Tensor:
     """Rebuild stacked observations from single frames.
 
-    Row t of the result is frames t .. t+S-1 of [T+S, B, C, H, W] or [T+S, B, D], S = `depth`.
+    `frames` are [T+S, B, C, H, W] or [T+S, B, D], with S = `depth`; row t of the result stacks
+    frames t .. t+S-1.
 
     Returns:
       [T+1, B, S*C, ...] contiguous, oldest frame first.
@@ -45,8 +46,8 @@ def restack(frames: Tensor, depth: int) -> Tensor:
 def stale_frames(first: Tensor, depth: int) -> Tensor:
     """Return which frames of each stack lie before a reset, and so must read as zero.
 
-    Rows that are the first of an episode are `first`, [T+1, B] bool; stacks have S = `depth`
-    frames.
+    `first` [T+1, B] bool marks the rows that are the first of an episode; S = `depth` is the number
+    of frames in a stack.
 
     Returns:
       [T+1, B, S] bool; position S-1 is the newest frame, which is never stale.
@@ -78,9 +79,9 @@ class BatchLayout:
         }
 
     def unpack(self, packed: Tensor) -> Batch:
-        """Return the batch of B unrolls in [B, nbytes] uint8, on any device.
+        """Cut bytes, [B, nbytes] uint8 on any device, into the batch of B unrolls.
 
-        A GPU is asked for nothing that would make the host wait, so that it can be recorded.
+        Nothing here makes the host wait for a GPU, so that the work can be recorded.
         """
 
         def of_unrolls(name: str) -> Tensor:  # [B, *shape]
@@ -164,7 +165,7 @@ class Feed:
     def compose(self, draws: Sequence[Draw], update: int) -> Batch | PackedBatch:
         """Put B draws, grouped by buffer, together as a batch on the device.
 
-        Ages are measured from `update`, the learner's update count now.
+        `update` is the number of updates that the learner has done; ages are measured from it.
         """
         shape, is_pinned = (len(draws), self.layout.nbytes), self._stream is not None
         # From pinned memory, which PyTorch reuses, a GPU takes bytes at full speed.
@@ -176,7 +177,10 @@ class Feed:
         return PackedBatch(self.layout, there, torch.tensor([draw.item.id for draw in draws]))
 
     def pack(self, draws: Sequence[Draw], update: int, packed: Tensor) -> None:
-        """Write draws, and what is known of each, into [B, layout.nbytes] uint8 on the host."""
+        """Write draws, and what is known of each, into `packed`, [B, nbytes] uint8 on the host.
+
+        Ages are measured from `update`, as in `compose`.
+        """
         rows, end = packed.numpy(), self.layout.record_nbytes
         for row, draw in zip(rows, draws, strict=True):
             row[:end] = draw.record

@@ -34,11 +34,11 @@ class LayerGradients:
 
     Make it before the gradient is clipped, and call `metrics` after the optimiser's step. A layer
     is a module with parameters of its own, biases included, so the squares of the layers' norms add
-    up to the square of `grad/norm_before_clip`. It holds a copy of all weights meanwhile.
+    up to the square of `grad/norm_before_clip`. The object holds a copy of all weights meanwhile.
     """
 
     def __init__(self, model: ActorCritic) -> None:
-        """Measure the present gradients of `model`; layers without one are ignored."""
+        """Measure the present gradients of `model`; layers without a gradient are ignored."""
         self._weights: dict[str, list[Tensor]] = {}  # the parameters themselves
         gradients: dict[str, list[Tensor]] = {}
         for name, parameter in model.named_parameters():

@@ -132,11 +132,11 @@ class Learner:
                 network.torso_net.compile(dynamic=False)
 
     def record_with(self, record: recorded.Record | None) -> None:
-        """Record the work of updates from packed batches by this function; None: compute each."""
+        """Record the updates from packed batches with `record`; None: compute each of them."""
         self._compute_packed, self._move_weights = Recorded(record), Recorded(record)
 
     def scale_lr(self, factor: float) -> None:
-        """Multiply the learning rate of the schedule by a factor from now on, instead of by 1."""
+        """Multiply the learning rate of the schedule by `factor`, instead of 1, from now on."""
         self._lr_factor = factor
 
     def step(self, batch: Batch | PackedBatch, progress: float) -> UpdateMetrics:
@@ -144,8 +144,8 @@ class Learner:
 
         The loss needs the statistics of pixels and of PopArt, so both move before it is known
         whether the update is finite. If it is not, or if anything raises before the optimiser's
-        step, they are restored: `state_dict` is then bit by bit as before. Progress is the share of
-        the annealing that is done, in [0, 1].
+        step, they are restored: `state_dict` is then bit by bit as before. `progress` is the share
+        of the annealing that is done, 0 to 1.
 
         Returns:
           Metrics: name -> 0-d tensor, detached, on the model's device; reading one waits for the
@@ -180,7 +180,7 @@ class Learner:
         return UpdateMetrics(computed.names, computed.row.clone(), more)
 
     def _compute(self, batch: Batch | PackedBatch, moment: Tensor, progress: float) -> Computed:
-        """Return the loss of a batch, its gradient in the parameters; on a GPU, replayed."""
+        """Return the loss of a batch, its gradient in the parameters; a GPU may replay this."""
         if isinstance(batch, Batch):
             return self._loss_and_gradient(batch, moment, progress)
         algorithm = self.algorithm
@@ -203,8 +203,8 @@ class Learner:
     ) -> Computed:
         """Compute the loss of a batch, and leave its gradient in the parameters.
 
-        `moment` has updates done, progress and learning rate, [3] float64; the loss gets
-        `progress`.
+        `moment`, [3] float64, holds the number of updates done, progress and learning rate, for the
+        metrics; `progress` is for the loss.
         """
         restores = self._snapshots()
         try:
@@ -266,7 +266,7 @@ class Learner:
         self.optimiser.step()
 
     def _kind_of_move(self, computed: Computed) -> Any:
-        """Return the recording that `computed` is of, if the optimiser's step can be recorded.
+        """Return the recording that made `computed`, if the optimiser's step can be recorded.
 
         A recorded step reads the gradient of that recording, and of no other.
         """
@@ -315,10 +315,10 @@ class Learner:
         self.optimiser.zero_grad(set_to_none=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that was learned; "algorithm" is there if that has a state.
+        """Return all that was learned; "algorithm" is only there if the algorithm has a state.
 
-        Tensors are the learner's own, as in torch's state dicts: write or copy them before the
-        next `step`.
+        Tensors are the learner's own, as in torch's state dicts: write or copy them before the next
+        `step`.
         """
         state = {
             "model": dict(self.model.state_dict()),
@@ -329,12 +329,12 @@ class Learner:
         return state | ({"algorithm": own} if own else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`, whose moments of the optimiser become the learner's own.
+        """Take over a state from `state_dict`; the optimiser's moments become the learner's own.
 
         Settings of the optimiser, such as its epsilon, stay those that the flags have given.
 
         Raises:
-          StateError: if it is of another network, optimiser or algorithm.
+          StateError: if the state is of another network, optimiser or algorithm.
         """
         with within("model"):
             self.model.load_state_dict(item(state, "model", dict))

@@ -41,9 +41,15 @@ def error_of(
     update: int,
     group: ProcessGroup,
 ) -> NonFiniteUpdate:
-    """Return the error of an update that is not finite, with the loss of the own batch.
+    """Return the error of an update that is not finite.
 
-    The model is in its state before the update, with the gradient of the own batch.
+    Args:
+      loss: the loss of this learner's batch.
+      batch: this learner's batch.
+      algorithm: the algorithm that computed the loss.
+      model: the network, in its state before the update, with the gradient of this batch.
+      update: number of the update.
+      group: sums over learners.
     """
     given = list(_given(algorithm, model, batch))
     culprit = _find_culprit(given, batch)

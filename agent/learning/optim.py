@@ -101,7 +101,7 @@ def rate_is_tensor(optimiser: torch.optim.Optimizer) -> bool:
 
 
 def set_rate(optimiser: torch.optim.Optimizer, lr: float | Tensor) -> None:
-    """Set the learning rate; where it is a number, a tensor changes nothing, and the reverse."""
+    """Set the learning rate if `lr` and the optimiser's are both tensors or both numbers."""
     for group in optimiser.param_groups:
         if isinstance(group["lr"], Tensor):
             if isinstance(lr, Tensor):
@@ -138,12 +138,12 @@ KEPT: dict[type[torch.optim.Optimizer], tuple[tuple[str, ...], tuple[str, ...]]]
 
 
 def load_moments(optimiser: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
-    """Let an optimiser go on with the moments in a `state_dict`, which become its own.
+    """Load the optimiser's moments from a `state_dict`; they become its own.
 
     Its settings, such as epsilon, stay as they are.
 
     Raises:
-      StateError: if they are not those of such an optimiser of such parameters.
+      StateError: if the moments are of another optimiser or of other parameters.
     """
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
     moments, counts = KEPT.get(type(optimiser), ((), ()))

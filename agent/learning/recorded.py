@@ -43,7 +43,7 @@ class Recorded:
     """
 
     def __init__(self, record: Record | None) -> None:
-        """Record nothing yet; without a `record`, nothing does, and each call computes."""
+        """Record nothing yet. Without `record` nothing is ever recorded: each call computes."""
         self._record = record
         self.recording: Recording | None = None
         self._warm: Any = None  # the kind of the call before, if it may be recorded
@@ -54,9 +54,9 @@ class Recorded:
 
         Args:
           work: a function of tensors, always the same one.
-          kind: calls of equal kinds are the same work on tensors of the same shapes; None: it
-            depends on something else, and is computed.
-          inputs: the arguments of the work.
+          kind: calls of equal kinds are the same work on tensors of the same shapes. None means
+            that the work depends on something else besides, and is computed.
+          inputs: the arguments of `work`.
         """
         if self._record is None or kind is None:
             self._warm = None
@@ -72,7 +72,7 @@ class Recorded:
         return work(*inputs)
 
     def forget(self) -> None:
-        """Drop the recording: other tensors than then hold what was learned."""
+        """Drop the recording: what was learned now lies in other tensors."""
         self.recording = self._warm = None
 
     def _is_recorded(self, kind: Any) -> bool:
@@ -97,9 +97,9 @@ class Recorded:
 def cuda_graph(
     work: Callable[[], Any], generator: torch.Generator | None = None
 ) -> tuple[Replay, Any]:
-    """Record work as a CUDA graph; return what does it, and what it will write to.
+    """Record work as a CUDA graph; return a function that replays it, and the result it writes to.
 
-    The work draws random numbers from the generator; None: from none.
+    `generator` is the source of the random numbers that the work draws; None: it draws none.
 
     Raises:
       RuntimeError: if the work waits for the GPU, or asks it for something that no graph can hold.

@@ -47,14 +47,14 @@ class Scorer:
     def evaluate(
         self, records: Sequence[Record], rows: np.ndarray, queries: Sequence[Record] = ()
     ) -> Evaluation:
-        """Return features and parameters of policies of the given rows, of the newest weights.
+        """Evaluate n records at some of their rows with the newest weights.
 
-        The rows are [R] int, within 0 .. T. Of the Q queries only the features of the last row are
-        wanted.
+        `rows` are [R] int, within 0 .. T. Of each of the Q `queries`, only the features of the last
+        of these rows are computed.
 
         Returns:
-          Evaluation(features [n, R, F] float32, params [n, R, P] float32, queries [Q, F] float32
-          or None).
+          Evaluation(features [n, R, F] float32, params [n, R, P] float32, queries [Q, F] float32 or
+          None).
         """
         with self._lock, torch.inference_mode():
             self._acting.refresh()
