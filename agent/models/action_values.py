@@ -45,7 +45,7 @@ class ActionValueModel(ActorCritic):
 
     @torch.no_grad()
     def explore(self, epsilon: float | Tensor) -> None:
-        """Take any action, each by the same chance, in a share of the steps, `epsilon`."""
+        """Set epsilon, the share of steps in which any action is equally probable."""
         self.epsilon.copy_(torch.as_tensor(epsilon).clamp(min=SMALLEST_SHARE))
 
     def action_values(self, hidden: Tensor, task_id: Tensor | None = None) -> Tensor:

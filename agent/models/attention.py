@@ -57,8 +57,9 @@ PREFERENCE_DEVIATION = 0.25  # of first queries: logits then deviate by about 1 
 class AttentionTorso(nn.Module):
     """The convolutions alone; features are their flattened map, `[N, F]`, F = channels * h * w.
 
-    Padded so that a frame of 210x160 gives the paper's 27x20 cells; 84x84 gives 11x11. Elite and
-    attentive replay, which compare features, so compare what is seen where, before any memory.
+    They are padded so that a frame of 210x160 gives the paper's 27x20 cells; 84x84 gives 11x11.
+    Elite and attentive replay compare features, so here they compare what is seen where, before any
+    memory.
     """
 
     def __init__(self, request: NetworkRequest) -> None:
@@ -106,18 +107,19 @@ class ConvLstm(nn.Module):
         fill_gate_bias(self.from_input.bias, forget=FORGET_BIAS)
 
     def look(self, maps: Tensor) -> Tensor:
-        """Return what maps [N, in_channels, h, w] add to the gates: [N, h, w, 4 C].
+        """Return the contribution of maps [N, in_channels, h, w] to the gates: [N, h, w, 4 C].
 
-        It wants no state, so all rows are taken at once.
+        It does not depend on the state, so all rows are computed at once.
         """
         maps = maps.contiguous(memory_format=torch.channels_last)
         made: Tensor = self.from_input(maps).movedim(1, -1)
         return made
 
     def forward(self, from_input: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        """Take one step; return (h, c) after it.
+        """Take one step; return output and cell after it.
 
-        `from_input` is [B, h, w, 4 C], of `look`; output and cell before are [B, h, w, C].
+        `from_input` is [B, h, w, 4 C], from `look`; `h` and `c`, output and cell before the step,
+        are [B, h, w, C].
         """
         gates = from_input + self.from_state(h.movedim(-1, 1)).movedim(1, -1)
         into, forget, cell, out = gates.chunk(4, -1)
@@ -170,8 +172,8 @@ class AttentionCore(Core):
     def __init__(self, map_shape: torch.Size, request: NetworkRequest) -> None:
         """Build the core for maps (channels, h, w) of the torso.
 
-        `feature_count` of the request is C, more than KEY_CHANNELS, `lstm_size` is H of the policy
-        LSTM, with which the networks beside it grow, and `extras` is what the answer network sees
+        Of the request, `feature_count` is C, more than KEY_CHANNELS; `lstm_size` is H of the policy
+        LSTM, with which the networks beside it grow; `extras` are inputs of the answer network
         besides answers and queries.
         """
         extras, lstm_size = request.extras, request.lstm_size

@@ -106,10 +106,10 @@ class Core(nn.Module):
 
 
 class TorsoWithStatistics(nn.Module):
-    """A torso with statistics of its own of all that it sees, and not of one image alone."""
+    """A torso that keeps statistics of everything that it sees, rather than of one image."""
 
     def unsettled(self) -> dict[int, PixelStatistics | VectorStatistics]:
-        """Return the statistics that `observe` may still change, by the number of a part."""
+        """Return part number -> statistics, for those that `observe` may still change."""
         raise NotImplementedError
 
     def observe(self, obs: Tensor, group: ProcessGroup = SINGLE_PROCESS) -> None:
@@ -136,10 +136,17 @@ class ActorCritic(nn.Module):
     ) -> None:
         """Put the parts together.
 
-        The torso maps [N, *obs_shape] uint8 pixels or float32 vectors to [N, F], F =
-        `feature_count`, the core F to H; without one, features go straight to the heads, and H is
-        F. For several games `game_pixels` are what the pixels of each look like: the background of
-        one tells nothing of another's. Else the first layer of the torso knows, or nobody does.
+        Args:
+          torso_net: maps [N, *obs_shape] uint8 pixels or float32 vectors to [N, F].
+          obs_shape: shape of one stacked observation.
+          feature_count: F, number of features.
+          actions: what an action is.
+          value_head: layer from H hidden units to values.
+          core: maps F features to H hidden units; None: features go straight to the heads, and H is
+            F.
+          game_pixels: for several games, pixel statistics of each, because the background of one
+            game says nothing of another's. Without them, the first layer of the torso may have
+            statistics.
         """
         super().__init__()
         self.game_pixels = nn.ModuleList(game_pixels)
@@ -155,7 +162,7 @@ class ActorCritic(nn.Module):
         self._parallel_core: Parallel | None = None
 
     def set_threads(self, threads: int) -> None:
-        """Compute torso and memory on this many threads where a gradient is wanted (CPU only)."""
+        """Compute torso and recurrent core in `threads` threads while learning (CPU only)."""
         self._parallel_torso = self._parallel_core = None
         if threads < 2:
             return
@@ -165,11 +172,11 @@ class ActorCritic(nn.Module):
             self._parallel_core = Parallel(self.core, pool, threads, dim=1)
 
     def set_precision(self, precision: str) -> None:
-        """Choose what the torso computes in: "fp32" or "bf16" (autocast; weights stay fp32)."""
+        """Choose the number format of the torso: "fp32" or "bf16" (autocast; weights stay fp32)."""
         self.precision = precision
 
     def pixel_statistics(self, game: int = 0) -> PixelStatistics | None:
-        """Return what the pixels of a game look like, or None if they are not normalised."""
+        """Return the pixel statistics of a game; None if its pixels are not normalised."""
         if self.game_pixels:
             return cast("PixelStatistics", self.game_pixels[game])
         if isinstance(self.torso_net, TorsoWithStatistics):
@@ -178,7 +185,7 @@ class ActorCritic(nn.Module):
         return next(found, None)
 
     def unsettled(self) -> dict[int, PixelStatistics | VectorStatistics]:
-        """Return, by game, the statistics of observations that `observe` may still change."""
+        """Return game -> statistics of observations, for those that `observe` may still change."""
         if isinstance(self.torso_net, TorsoWithStatistics):
             return self.torso_net.unsettled()
         by_game = {
@@ -189,9 +196,10 @@ class ActorCritic(nn.Module):
     def observe(
         self, obs: Tensor, task_id: Tensor | None = None, group: ProcessGroup = SINGLE_PROCESS
     ) -> None:
-        """Learn what observations look like, if they are normalised; arguments as for `torso`.
+        """Update the statistics of observations, if they are normalised.
 
-        The group sums over learners, which see different games perhaps.
+        `obs` and `task_id` are as for `torso`; `group` sums over learners, which may see different
+        games.
         """
         rows, games = self._rows(obs, task_id)
         if isinstance(self.torso_net, TorsoWithStatistics):
@@ -201,10 +209,14 @@ class ActorCritic(nn.Module):
             statistics.observe(rows if games is None else rows[games == game], group)
 
     def torso(self, obs: Tensor, task_id: Tensor | None = None) -> Tensor:
-        """Encode observations [..., *obs_shape] uint8 or float32: return features [..., F] float32.
+        """Compute the features of observations.
 
-        `task_id` is int64 and broadcasts against the leading dims, such as [E] or [T+1, B], from
-        the right; None means task 0.
+        Args:
+          obs: [..., *obs_shape] uint8 or float32; any leading dims, e.g. [E] or [T+1, B].
+          task_id: int64, broadcasts against the leading dims from the right; None means task 0.
+
+        Returns:
+          features [..., F] float32.
         """
         leading = obs.shape[: obs.ndim - len(self.obs_shape)]
         if obs.shape[len(leading) :] != self.obs_shape:
@@ -241,7 +253,7 @@ class ActorCritic(nn.Module):
         return rows, (games if task_id is None else task_id).expand(leading).reshape(-1)
 
     def _normalised(self, rows: Tensor, games: Tensor) -> Tensor:
-        """Return uint8 `rows` as the torso takes floats, those of each game by its statistics."""
+        """Normalise uint8 `rows` by the statistics of their games, in the dtype of the torso."""
         dtype = compute_dtype(next(self.torso_net.parameters()))
         statistics = [cast("PixelStatistics", each) for each in self.game_pixels]
         # A row of each for every image: three times as fast as to pick out the images of each game.
@@ -271,22 +283,22 @@ class ActorCritic(nn.Module):
         state: Tensor,
         keep_gradient: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Go from features to hidden units, row after row.
+        """Compute hidden units from features, row after row.
 
         Rows with `first` start from the initial state. Without recurrence, extra inputs or
         attention this is the identity.
 
         Args:
-          features: [T, B, F] float32, of `torso`.
-          inputs: leading dims [T, B]; `obs` is not looked at.
+          features: [T, B, F] float32, from `torso`.
+          inputs: leading dims [T, B]; `obs` is not read.
           state: [B, state_count] float32, before row 0.
-          keep_gradient: [T, B] bool; where False, no gradient flows into the state that enters
-            this row. To cut the gradient before row k, set only row k to False; each such row
-            has a small cost. None: all True.
+          keep_gradient: [T, B] bool; where False, no gradient flows into the state that enters this
+            row. To cut the gradient before row k, set only row k to False; each such row has a
+            small cost. None: all True.
 
         Returns:
-          (hidden [T, B, H] float32, state after the last row [B, state_count] float32; in threads
-          without a gradient).
+          (hidden [T, B, H] float32, state after the last row [B, state_count] float32). With
+          `set_threads`, no gradient flows through that state.
 
         Raises:
           ShapeError: if the state is not of this model or this batch.
@@ -315,9 +327,10 @@ class ActorCritic(nn.Module):
     def heads(
         self, hidden: Tensor, task_id: Tensor | None = None, action_mask: Tensor | None = None
     ) -> Heads:
-        """Read policy and value off hidden units [..., H] float32; `task_id` as for `torso`.
+        """Compute policy and values from hidden units [..., H] float32.
 
-        What is allowed is `action_mask`, [..., P] bool; None: everything.
+        `task_id` is as for `torso`. `action_mask` [..., P] bool marks the choices that are allowed;
+        None allows all.
         """
         values = self.value_head(hidden, task_id)
         params = masked(self.policy_head(hidden), action_mask)
@@ -326,7 +339,8 @@ class ActorCritic(nn.Module):
     def forward(self, inputs: Inputs, state: Tensor) -> tuple[Tensor, Heads, Tensor]:
         """Take one step of acting on inputs [E, ...], from the state [E, state_count] before it.
 
-        Return features [E, F], the heads [E, ...], and the state after this step.
+        Returns:
+          Features [E, F], the heads [E, ...], and the state after this step.
         """
         features = self.torso(inputs.obs, inputs.task_id)
         hidden, state = self.hidden(features[None], inputs.as_row(), state)
@@ -335,7 +349,7 @@ class ActorCritic(nn.Module):
     def attention_maps(self, inputs: Inputs, state: Tensor) -> Tensor:
         """Return where each attention head looks when it acts on inputs of E environments.
 
-        The state is [E, state_count] float32, before this step.
+        `state` is [E, state_count] float32, before this step.
 
         Returns:
           [E, heads, h, w] float32, at least 0; each map sums to 1.

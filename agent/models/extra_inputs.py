@@ -32,11 +32,9 @@ class ExtraInputs:
     def encode(self, inputs: Inputs) -> Tensor:
         """Return [..., count] float32: action, reward, one-hot task, in this order.
 
-        Of an action, choices are one-hot and numbers as they were drawn.
-
-        After a reset there is no last action and no last reward: both are zeros there. The reward
-        is clamped to [-1, 1] whatever is learned from, unless told otherwise: raw rewards of
-        thousands would drown all other inputs.
+        In an action, choices are one-hot and numbers as they were drawn. After a reset there is no
+        last action and no last reward: both are zeros. Unless told otherwise, the reward is clamped
+        to [-1, 1] whatever is learned from: raw rewards of thousands would drown all other inputs.
         """
         first = inputs.first.unsqueeze(-1)
         parts = []

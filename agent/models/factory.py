@@ -55,12 +55,12 @@ def make_model(
 ) -> ActorCritic:
     """Build a freshly initialised model on the CPU; equal seeds give equal weights.
 
-    Each game of the environment has its own value output; the policy is shared. `popart` says
-    whether the value head normalises its targets.
+    Each game of the environment has its own value output; the policy is shared. With `popart`, the
+    value head normalises its targets.
 
     Raises:
-      ConfigError: if the network is not for what the environment shows (one for images sees no
-        vectors, and the one for vectors no images), or cannot be built so.
+      ConfigError: if the network does not take what the environment shows (one for images takes no
+        vectors, and the one for vectors no images), or cannot be built with these settings.
     """
     extras = ExtraInputs(
         actions=env_spec.actions.parts if config.use_last_action else (),
@@ -181,7 +181,7 @@ def _of_parts(config: ModelConfig, env_spec: EnvSpec, extras: ExtraInputs) -> _B
 
 
 def _check_games(config: ModelConfig, env_spec: EnvSpec) -> None:
-    """Raise ConfigError for what is known of one game only."""
+    """Raise ConfigError for a setting that works with one game only."""
     if env_spec.task_count == 1:
         return
     if env_spec.observation_parts:
@@ -210,7 +210,7 @@ def describe_networks(config: ModelConfig, env_spec: EnvSpec) -> str:
 
 
 def network_name(config: ModelConfig, env_spec: EnvSpec) -> str:
-    """Return the name of the network that `config` means for this environment."""
+    """Return the name of the network that `config` chooses for this environment."""
     if config.name != AUTO:
         return config.name
     if not env_spec.is_image:
@@ -235,10 +235,10 @@ def _check_sight(name: str, network: Network, env_spec: EnvSpec) -> None:
 
 
 def _feature_count(name: str, torso: nn.Module, env_spec: EnvSpec) -> int:
-    """Return F of a torso: what it says, or what comes out for one observation.
+    """Return F of a torso: its `feature_count`, or the size of its output for one observation.
 
     Raises:
-      ConfigError: if it cannot be a torso.
+      ConfigError: if the module cannot be a torso.
     """
     said = getattr(torso, "feature_count", None)
     if isinstance(said, int):

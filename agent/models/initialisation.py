@@ -21,7 +21,7 @@ def draw_layer(layer: nn.Conv2d | nn.Linear, gain: float, generator: torch.Gener
 def draw_gates(weights: Tensor, generator: torch.Generator) -> None:
     """Draw the weights `[4 H, ...]` of an LSTM's gates, each gate orthogonal by itself.
 
-    Gain 1, because what comes out of sigmoid and tanh is not halved as by ReLU.
+    The gain is 1, because sigmoid and tanh do not halve their output as ReLU does.
     """
     for gate in weights.chunk(GATES):
         nn.init.orthogonal_(gate, generator=generator)

@@ -61,12 +61,13 @@ def register_network(
 ) -> Callable[[Callable[[NetworkRequest], nn.Module]], Callable[[NetworkRequest], nn.Module]]:
     """Return a decorator that makes a function a network of `--model=<its module>:<name>`.
 
-    The function maps a `NetworkRequest` to a module `[N, *obs_shape]` float -> `[N, F]`. Weights
-    are orthogonal in linear layers and 2-d convolutions, and as they draw them themselves in other
-    layers; all follow from the seed of the run.
+    The function maps a `NetworkRequest` to a module `[N, *obs_shape]` float -> `[N, F]`. Weights of
+    linear layers and 2-d convolutions are then made orthogonal; other layers keep those that they
+    draw themselves. All follow from the seed of the run.
 
-    What an environment shows besides what the network `sees` ("images", "vectors" or "anything") is
-    refused; `takes_layer_norm` says whether it follows the request's `layer_norm`.
+    `sees` is "images", "vectors" or "anything"; the network is refused for an environment that
+    shows something else. `takes_layer_norm` says whether the function follows `layer_norm` of the
+    request.
     """
     if sees not in SEES:
         raise ConfigError(f"network {name!r} sees {sees!r}, expected one of {', '.join(SEES)}.")

@@ -22,15 +22,15 @@ Compute = Callable[[Tensor, slice], Tensor]
 class Parallel:
     """Runs a module over shares of a tensor in threads, forwards and backwards. Used by one thread.
 
-    Its threads may be given to another `Parallel` of the same caller, which waits for them anyway.
+    The same threads may serve another `Parallel` of the same caller, which waits for them anyway.
     """
 
     def __init__(
         self, module: nn.Module, pool: ThreadPoolExecutor, shares: int, *, dim: int
     ) -> None:
-        """Cut tensors along `dim` into so many `shares`, 2 or more; the pool has as many threads.
+        """Cut tensors along `dim` into `shares`, at least 2; `pool` has at least as many threads.
 
-        The module, whose parameters get a gradient, treats each index of `dim` by itself.
+        The parameters of `module` get a gradient. It treats each index of `dim` by itself.
         """
         self._parameters = [p for p in module.parameters() if p.requires_grad]
         self._pool = pool
@@ -38,12 +38,12 @@ class Parallel:
         self.dim = dim
 
     def __call__(self, tensor: Tensor, compute: Compute) -> Tensor:
-        """Return the shares that `compute` makes of those of `tensor`, joined, with gradient."""
+        """Apply `compute` to each share of `tensor`; return the joined results, with gradient."""
         joined: Tensor = _Shares.apply(self, compute, tensor, *self._parameters)
         return joined
 
     def forward_shares(self, compute: Compute, tensor: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return (share, what was made of it) for each, every pair with a graph of its own."""
+        """Return (share, its result) for each share, every pair with a graph of its own."""
         device = tensor.device.type
         autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
         # No share is empty: an LSTM cannot run over no columns.
@@ -65,10 +65,10 @@ class Parallel:
     def backward_shares(
         self, shares: list[tuple[Tensor, Tensor]], gradient: Tensor
     ) -> tuple[Tensor | None, list[Tensor | None]]:
-        """Return the gradients of the tensor, if it wants one, and of each parameter.
+        """Return the gradients of the tensor, if it requires one, and of each parameter.
 
-        Those of the parameters are summed over the shares in order. What the module does not use in
-        any share, be it the tensor or a parameter, has none.
+        Gradients of parameters are summed over the shares in order. The gradient is None for a
+        tensor or a parameter that the module does not use in any share.
         """
 
         def backward(share: tuple[Tensor, Tensor], part: Tensor) -> tuple[Tensor | None, ...]:

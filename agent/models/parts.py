@@ -39,9 +39,10 @@ class PartsTorso(TorsoWithStatistics):
         *,
         normalise_vectors: bool = False,
     ) -> None:
-        """Build a torso for each image, and what joins them.
+        """Build a torso for each image, and the layers that join them.
 
-        `normalise_vectors` says whether the vector is shown in deviations from its running mean.
+        `feature_count` is F, 0 for the default. With `normalise_vectors`, the vector is shown in
+        deviations from its running mean.
         """
         super().__init__()
         self.feature_count = feature_count or DEFAULT_FEATURES
@@ -97,7 +98,7 @@ class PartsTorso(TorsoWithStatistics):
         return F.relu(self.joined(torch.cat(features, -1)))
 
     def unsettled(self) -> dict[int, Statistics]:
-        """Return, by the number of the part, the statistics that `observe` may still change."""
+        """Return part number -> statistics, for those that `observe` may still change."""
         found: dict[int, Statistics] = {}
         torsos = iter(self.image_torsos)
         for number, (part, _) in enumerate(self._places):

@@ -47,9 +47,10 @@ class PixelStatistics(nn.Module):
     batches: Tensor  # [] float32
 
     def __init__(self, image_shape: tuple[int, ...], normalise: Normalise = True) -> None:
-        """Start from black: no batch was seen, and pixels (C, H, W) are scaled to [0, 1].
+        """Start from black: no batch was seen, and pixels are scaled to [0, 1].
 
-        `normalise` says whose deviation a pixel is divided by, and is not False.
+        `image_shape` is (C, H, W). `normalise` says whose deviation a pixel is divided by; it is
+        not False.
         """
         super().__init__()
         each = normalise in ("each", "rare")
@@ -76,10 +77,10 @@ class PixelStatistics(nn.Module):
 
     @torch.no_grad()
     def observe(self, images: Tensor, group: ProcessGroup = SINGLE_PROCESS) -> None:
-        """Take a batch `[N, C, H, W]` uint8 into the averages, unless there were enough of them.
+        """Add a batch `[N, C, H, W]` uint8 to the averages, unless enough batches were seen.
 
-        All batches weigh the same. A batch without an image changes nothing. Those of all learners
-        together are one batch.
+        All batches weigh the same, and one without an image changes nothing. `group` sums over
+        learners, whose images together are one batch.
         """
         if self.is_settled:
             return
@@ -116,7 +117,7 @@ class PixelStatistics(nn.Module):
         return restore
 
     def background(self, dtype: torch.dtype) -> Tensor:
-        """Return the mean image [C, H, W] in units of 1/255, as it is taken away from others.
+        """Return the mean image [C, H, W], in units of 1/255, that is subtracted from images.
 
         It is rounded, so that differences are integers up to 255: exact also in bfloat16.
         """
@@ -127,32 +128,34 @@ class PixelStatistics(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return images - `background` in units of 1/255, and the `scale` to multiply them by.
 
-        Images are [N, C, H, W] uint8; those that are returned are of this type and in this order.
+        `images` are [N, C, H, W] uint8; the result has the type `dtype` and the memory format
+        `layout`.
         """
         background, scale = self.prepared(dtype, layout)
         return _ordered(images, layout).to(dtype).sub_(background), scale
 
     def normalised(self, images: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
-        """Return (images - `background`) / deviation, where pixels have their own.
+        """Return (images - `background`) / deviation, if each pixel has its own deviation.
 
-        It is bounded by MAX_DEVIATIONS, to a whole 1/255; arguments as for `centred`. One pass over
-        floats, as `centred` takes, and a quick one over bytes. In bfloat16 the background is
-        rounded by up to 1/512 of its size in deviations, which every image then has in common.
+        The arguments are those of `centred`. The result is bounded by MAX_DEVIATIONS, to a whole
+        1/255. It takes one pass over floats, as `centred` does, and a quick one over bytes. In
+        bfloat16 the background is rounded by up to 1/512 of its size in deviations, an error that
+        all images share.
         """
         return in_deviations(_ordered(images, layout), *self.prepared(dtype, layout))
 
     def shown(self, images: Tensor, dtype: torch.dtype, layout: torch.memory_format) -> Tensor:
-        """Return images in deviations, whichever they are of; arguments as for `centred`."""
+        """Return images in deviations of either kind; the arguments are those of `centred`."""
         if self.is_of_each:
             return self.normalised(images, dtype, layout)
         centred, scale = self.centred(images, dtype, layout)
         return centred * scale.to(dtype)
 
     def prepared(self, dtype: torch.dtype, layout: torch.memory_format) -> tuple[Tensor, ...]:
-        """Return what `centred` or `normalised` need; kept once the statistics are settled.
+        """Return what `centred` and `normalised` need; kept once the statistics are settled.
 
-        For the few images that are acted on, to make it takes a tenth or a fifth of the torso's
-        time. They are in the type and order of the images that are wanted.
+        For the few images of one acting step, making it anew would take a tenth or a fifth of the
+        torso's time. It has the type and memory format of the images that are wanted.
 
         Returns:
           `background` [1, C, H, W] and `scale` [] float32; or, if each pixel has a deviation of its
@@ -177,7 +180,7 @@ class PixelStatistics(nn.Module):
         return made
 
     def _parts(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
-        """Return what `prepared` does, of one image and in the usual order."""
+        """Return what `prepared` returns, without the batch axis and in the usual memory format."""
         scale = self.scale()
         if not self.is_of_each:
             return self.background(dtype), scale
@@ -185,15 +188,15 @@ class PixelStatistics(nn.Module):
         return (*self.bounds(), offset.to(dtype), scale.to(dtype))
 
     def bounds(self) -> tuple[Tensor, Tensor]:
-        """Return the darkest and the brightest that each pixel is seen: [C, H, W] uint8 each."""
+        """Return lowest and highest value with which each pixel is seen: [C, H, W] uint8 each."""
         mean, reach = self.background(torch.float32), (MAX_DEVIATIONS / self.scale()).floor()
         low, high = (mean - reach).clamp(min=0.0), (mean + reach).clamp(max=PIXEL_MAX)
         return low.to(torch.uint8), high.to(torch.uint8)
 
     def scale(self) -> Tensor:
-        """Return what centred images are to be multiplied by, 1 / deviation.
+        """Return 1 / deviation, by which centred images are multiplied.
 
-        [] float32, or [C, H, W] if each pixel has its own.
+        The shape is [], float32, or [C, H, W] if each pixel has its own.
         """
         variance = self.mean_square - self._of_pixels(self.mean.square())
         if self._is_capped:
@@ -217,21 +220,21 @@ def snapshot_of(tensors: Iterable[Tensor]) -> Callable[[], None]:
 def in_deviations(
     images: Tensor, low: Tensor, high: Tensor, offset: Tensor, scale: Tensor
 ) -> Tensor:
-    """Return images [N, C, H, W] uint8 in deviations of their pixels, of the type of `scale`.
+    """Return images in deviations of their pixels, of the type of `scale`.
 
     Args:
-      images: uint8.
-      low: [1 or N, C, H, W] uint8, the darkest that each pixel is seen.
-      high: the same, the brightest.
-      offset: [1 or N, C, H, W], minus the mean image in deviations.
-      scale: the same, 1 / deviation.
+      images: [N, C, H, W] uint8.
+      low: [1 or N, C, H, W] uint8, the lowest value that each pixel is seen with.
+      high: the same shape and type, the highest.
+      offset: [1 or N, C, H, W], minus the mean image, in deviations.
+      scale: [1 or N, C, H, W], 1 / deviation.
     """
     seen = torch.clamp(images, low, high).to(scale.dtype)
     return torch.addcmul(offset, seen, scale, out=seen)
 
 
 def _ordered(images: Tensor, layout: torch.memory_format) -> Tensor:
-    """Return the same images, their bytes in this order."""
+    """Return the same images in the memory format `layout`."""
     if layout == torch.channels_last and images.device.type == "cpu":
         # Half the time of `contiguous`, which takes no account of how few channels there are.
         return torch.stack(images.unbind(1), -1).permute(0, 3, 1, 2)
@@ -239,11 +242,11 @@ def _ordered(images: Tensor, layout: torch.memory_format) -> Tensor:
 
 
 def shown_steps(length: int, size: int, update: int, rank: int = 0) -> tuple[Tensor, Tensor]:
-    """Return which steps of a batch are shown to the statistics: rows and columns, [N] int64 each.
+    """Return the steps of a batch to show to the statistics: rows and columns, [N] int64 each.
 
-    Every seventh step of each unroll. Which one comes first differs by unroll and update, so that
-    all weigh the same. The batch has `length` rows that have been acted in, and `size` unrolls;
-    those of a learner are counted after those of the learners before.
+    These are every seventh step of each unroll. The first of them differs by unroll and update, so
+    that all steps weigh the same. `length` is the number of rows, `size` that of unrolls; the
+    unrolls of learner `rank` are counted after those of the learners before it.
     """
     turn = torch.arange(length)[:, None] + torch.arange(rank * size, (rank + 1) * size) + update
     rows, columns = (turn % OBSERVED_EVERY == 0).nonzero(as_tuple=True)

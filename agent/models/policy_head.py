@@ -15,7 +15,7 @@ from ritornello.core.spec import CHOICE, NUMBERS, ActionSpec
 
 
 def policy_head(hidden_count: int, actions: ActionSpec) -> nn.Linear:
-    """Return the layer [..., H] -> [..., P], whose weights are not drawn yet."""
+    """Return the layer [..., H] -> [..., P], with weights that are yet to be initialised."""
     if any(part.kind == NUMBERS for part in actions.parts):
         return NumbersHead(hidden_count, actions)
     return nn.Linear(hidden_count, actions.param_count)
@@ -25,7 +25,7 @@ class NumbersHead(nn.Linear):
     """Logits and means from hidden units, and logarithms of standard deviations beside them."""
 
     def __init__(self, hidden_count: int, actions: ActionSpec) -> None:
-        """Make the layer for H hidden units; some parts of an action are numbers."""
+        """Build the layer for H hidden units and actions of which some parts are numbers."""
         super().__init__(hidden_count, sum(part.count for part in actions.parts))
         numbers = sum(part.count for part in actions.parts if part.kind == NUMBERS)
         self.log_std = nn.Parameter(torch.zeros(numbers))

@@ -49,10 +49,13 @@ class PopArt(nn.Module):
         enabled: bool = True,
         step_size: float,
     ) -> None:
-        """Build the head for F features, with statistics and a value of its own for each game.
+        """Build the head for H hidden units.
 
-        If it is not enabled, mu is 0 and sigma 1 for good. An update replaces a share of the
-        statistics, beta = `step_size`.
+        Args:
+          feature_count: H.
+          task_count: K, number of games, each of which has statistics and a value of its own.
+          enabled: False keeps mu at 0 and sigma at 1.
+          step_size: beta, the share of the statistics that an update replaces.
         """
         super().__init__()
         self.enabled = enabled
@@ -71,9 +74,9 @@ class PopArt(nn.Module):
         return variance.sqrt().clamp(max=SIGMA_MAX)
 
     def forward(self, features: Tensor, task_id: Tensor | None = None) -> Values:
-        """Predict values of features [..., F] float32.
+        """Compute values from hidden units `features`, [..., H] float32.
 
-        `task_id` is [...] int64, or the trailing part of it ([B] for features [T, B, F]); None
+        `task_id` is [...] int64, or the trailing part of it ([B] for features [T, B, H]); None
         means task 0.
         """
         predictions = self.linear(features)  # [..., K]
@@ -109,19 +112,22 @@ class PopArt(nn.Module):
         optimiser: torch.optim.Optimizer | None = None,
         group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
-        """Move the statistics towards these targets and rewrite the head so that values stay.
+        """Move the statistics towards the targets, and rewrite the head so that values stay.
 
-        Targets are [T, B] float32, of V-trace, in reward units; `task_id` is [B] int64, None means
-        task 0; steps to count are `mask`, [T, B] bool or float, None counts all. Running moments
-        that the optimiser has of this head's gradient are rescaled too, because the gradient scales
-        with the normalised error, that is with 1 / sigma.
+        Args:
+          targets: [T, B] float32, value targets of V-trace, in reward units.
+          task_id: [B] int64; None means task 0.
+          mask: [T, B] bool or float, steps that count; None counts all.
+          optimiser: optimiser of the head. Its running moments of the head's gradient are rescaled,
+            because the gradient scales with the normalised error, that is with 1 / sigma.
+          group: sums over learners.
         """
         if self.enabled:
             sums = group.sum_(self._sums(targets, task_id, mask), "popart")
             self._move(sums, optimiser)
 
     def _sums(self, targets: Tensor, task_id: Tensor | None, mask: Tensor | None) -> Tensor:
-        """Return steps that count, sum of targets and sum of squares of each task: [3, K]."""
+        """Return count, sum and sum of squares of the targets that count, of each task: [3, K]."""
         targets = targets.double()
         counted = torch.ones_like(targets) if mask is None else mask.to(targets.dtype)
         sums = torch.stack([counted, counted * targets, counted * targets.square()]).sum(1)
@@ -161,7 +167,7 @@ class PopArt(nn.Module):
                 moment.mul_(factor.pow(power).to(moment.dtype))
 
     def snapshot(self, optimiser: torch.optim.Optimizer | None = None) -> Callable[[], None]:
-        """Remember all that `update` writes to; return what restores it, bit by bit."""
+        """Remember all that `update` writes to; return a function that restores it, bit by bit."""
         if not self.enabled:
             return lambda: None
         moved = [self.mu, self.nu, self.linear.weight, self.linear.bias]

@@ -18,7 +18,10 @@ from ritornello.agent.models.initialisation import FORGET_BIAS, draw_gates, fill
 
 
 def changed_rows(first: Tensor, keep_gradient: Tensor | None) -> list[bool]:
-    """Return for each of T rows whether `entering_state` has anything to do; both are [T, B]."""
+    """Return for each of T rows whether `entering_state` has to change anything.
+
+    `first` and `keep_gradient` are [T, B] bool, as for `ActorCritic.hidden`.
+    """
     if torch.compiler.is_exporting():
         return [True] * len(first)  # numbers are not known yet
     changed = first.any(1)
@@ -29,10 +32,10 @@ def changed_rows(first: Tensor, keep_gradient: Tensor | None) -> list[bool]:
 
 
 def entering_state(state: Tensor, first: Tensor, keep_gradient: Tensor | None) -> Tensor:
-    """Return the state with which a row starts.
+    """Return the state with which a row starts, [..., B, n] float32.
 
-    The state [..., B, n] float32 is that after the row before. Columns that are `first` [B] start
-    from zeros; a gradient flows through those to keep, [B] bool, None: all.
+    `state` is the one after the row before. Columns with `first`, [B] bool, start from zeros. No
+    gradient flows into columns where `keep_gradient`, [B] bool, is False; None keeps all.
     """
     state = state.masked_fill(first.unsqueeze(-1), 0)
     if keep_gradient is not None:
@@ -49,9 +52,9 @@ class RecurrentCore(Core):
     def __init__(
         self, feature_count: int, extras: ExtraInputs, lstm_size: int = 0, lstm_layers: int = 1
     ) -> None:
-        """Build the core of F features and extras.
+        """Build the core for F features and extra inputs.
 
-        Without an LSTM (H = `lstm_size` is 0) the heads see features and extras.
+        `lstm_size` is H; with 0 there is no LSTM, and the heads see features and extra inputs.
         """
         input_count = feature_count + extras.count
         super().__init__(lstm_size or input_count, 2 * lstm_layers * lstm_size)

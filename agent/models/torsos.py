@@ -39,10 +39,10 @@ class PixelConv2d(nn.Conv2d):
         *,
         normalise: Normalise = False,
     ) -> None:
-        """Build the layer for images (C, H, W); the kernel is as wide as high.
+        """Build the layer for images (C, H, W), with a square kernel.
 
-        Padding has the mean colour if pixels are normalised: the mean image is taken away, and what
-        is left divided by the deviation, "each": of each pixel.
+        With `normalise`, the mean image is subtracted and the rest divided by the deviation (see
+        `Normalise` in pixels.py); padding then has the mean colour.
         """
         super().__init__(image_shape[0], channels, kernel, stride, padding)
         self.statistics = PixelStatistics(image_shape, normalise) if normalise else None
@@ -67,10 +67,10 @@ class PixelConv2d(nn.Conv2d):
 
 
 def map_shape(name: str, convs: nn.Module, image_shape: tuple[int, ...]) -> torch.Size:
-    """Return (channels, height, width) of what the convolutions of model `name` make of an image.
+    """Return (channels, height, width) of the output of the convolutions of model `name`.
 
     Raises:
-      ConfigError: if they do not fit into it.
+      ConfigError: if the convolutions do not fit into the image.
     """
     try:
         with torch.no_grad():
@@ -102,7 +102,7 @@ FirstConv = Callable[..., PixelConv2d]
 
 
 def _plain_convs(*layers: tuple[int, int, int]) -> Callable[[FirstConv], list[nn.Module]]:
-    """Return what builds convolutions (channels, kernel, stride), each followed by ReLU."""
+    """Return a function that builds convolutions (channels, kernel, stride), each with a ReLU."""
 
     def build(first: FirstConv) -> list[nn.Module]:
         convs: list[nn.Module] = [first(*layers[0])]
@@ -167,11 +167,12 @@ class ImageTorso(nn.Module):
     def __init__(self, name: str, request: NetworkRequest) -> None:
         """Build torso `name` of IMAGE_TORSOS.
 
-        With layer_norm (Ba et al. 2016) "features", what the linear layer says is normalised before
-        its ReLU; with "all", what the convolutions say as well.
+        Layer normalisation (Ba et al. 2016) follows the request's `layer_norm`: "features"
+        normalises the output of the linear layer before its ReLU, "all" those of the convolutions
+        as well.
 
         Raises:
-          ConfigError: if the convolutions do not fit into the frame, or are not normalised.
+          ConfigError: if the convolutions do not fit into the frame, or cannot be normalised.
         """
         super().__init__()
         build, default_count = IMAGE_TORSOS[name]
@@ -223,7 +224,8 @@ class MlpTorso(nn.Module):
     def __init__(self, request: NetworkRequest) -> None:
         """Build the torso; both layers are F wide (default 256).
 
-        With layer_norm "features" the second layer is normalised before its tanh, with "all" both.
+        With `layer_norm` "features" the second layer is normalised before its tanh, with "all"
+        both.
         """
         super().__init__()
         self.feature_count = width = request.feature_count or 256
@@ -243,10 +245,10 @@ class MlpTorso(nn.Module):
 
 
 class FloatInput(nn.Module):
-    """Shows a network of the user's floating-point numbers in the dtype of its weights.
+    """Converts observations to the dtype of the weights of a user's network.
 
-    Pixels are normalised, or scaled to [0, 1], so that a network need not know what its weights
-    and its inputs are stored as.
+    Pixels are normalised, or scaled to [0, 1], so that a network need not know what its weights and
+    its inputs are stored as.
     """
 
     def __init__(self, net: nn.Module, request: NetworkRequest) -> None:

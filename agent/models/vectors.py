@@ -38,7 +38,7 @@ class VectorStatistics(nn.Module):
     is_settled = False  # later vectors change it less and less, but always a little
 
     def __init__(self, width: int) -> None:
-        """Start knowing nothing of vectors of D = `width` numbers: they are shown as they are."""
+        """Start with no vector seen; until there is one, vectors are shown as they are."""
         super().__init__()
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.register_buffer("mean", torch.zeros(width, dtype=torch.float64))
@@ -46,10 +46,10 @@ class VectorStatistics(nn.Module):
 
     @torch.no_grad()
     def observe(self, vectors: Tensor, group: ProcessGroup = SINGLE_PROCESS) -> None:
-        """Take vectors `[N, D]` into the statistics; those of all learners together are one set.
+        """Add vectors `[N, D]` to the statistics; those of all learners together are one set.
 
-        With the formula for joining two sets of Chan, Golub & LeVeque (1979), which loses no digits
-        where the mean is far from 0.
+        The formula for joining two sets is that of Chan, Golub & LeVeque (1979), which loses no
+        digits where the mean is far from 0.
         """
         values = vectors.double()
         about = values.new_tensor(float(len(values)))
@@ -66,7 +66,7 @@ class VectorStatistics(nn.Module):
         self.count.copy_(total)
 
     def normalised(self, vectors: Tensor) -> Tensor:
-        """Return `[N, D]` float32 in deviations from the mean, as they are before any was seen."""
+        """Return vectors `[N, D]`, float32, in deviations from the mean, if any were seen."""
         variance = self.square / self.count.clamp(min=1)
         scale = (variance + LEAST_VARIANCE).rsqrt()
         is_known = self.count > 0
@@ -81,10 +81,10 @@ class VectorStatistics(nn.Module):
 
 
 class NormalisedVectors(TorsoWithStatistics):
-    """A torso for vectors that is shown them in deviations from their mean."""
+    """A torso whose input vectors are given in deviations from their mean."""
 
     def __init__(self, torso: nn.Module, width: int) -> None:
-        """Put `torso` behind the statistics of vectors of so many numbers."""
+        """Put `torso` behind the statistics of vectors of `width` numbers."""
         super().__init__()
         self.statistics = VectorStatistics(width)
         self.torso = torso
