@@ -24,7 +24,7 @@ def keep(
     facts: Mapping[str, Any],
     score: float,
 ) -> None:
-    """Put a model in the place of the best one in the folder of a run, with its score.
+    """Replace the best model in the folder of a run by this one, with its score.
 
     The other arguments, and the error, are those of `save_model`.
     """
@@ -36,7 +36,7 @@ def keep(
 
 
 def best_score(folder: Path) -> float | None:
-    """Return the score of the best model in the folder of a run; None: no sound one, or unknown."""
+    """Return the score of the best model in the folder of a run; None if it has none."""
     from ritornello.agent.stored.model_file import load_model
 
     try:
@@ -46,9 +46,9 @@ def best_score(folder: Path) -> float | None:
 
 
 def set_later_aside(folder: Path, updates: int, at: datetime) -> Path | None:
-    """Rename the best model if it is of later updates than a run is taken back to.
+    """Rename the best model in the folder of a run if it is of later updates than `updates`.
 
-    Return its new name, which has the time `at`; None if it stays.
+    Return its new name, which contains the time `at`; None if it is not renamed.
 
     Raises:
       OSError: if the folder cannot be written to.

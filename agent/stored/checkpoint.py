@@ -44,14 +44,13 @@ class Checkpoint:
 
     @property
     def home(self) -> Path:
-        """The run folder that it is of, or else the folder that it lies in."""
+        """The run folder that the checkpoint belongs to, or else the folder that it lies in."""
         return run_of(self.path) or self.path.parent
 
     def output_folder(self, results: Path | str) -> Path:
-        """Return where to write what is made with it, such as the scores of a test.
+        """Return the folder for what is made with the checkpoint, such as the scores of a test.
 
-        Of a shipped model that is below `results`: its own folder is a source, perhaps not
-        writable.
+        For a shipped model this is a folder in `results`, because its own may not be writable.
         """
         return self.home
 
@@ -67,14 +66,14 @@ class Checkpoint:
 
     @property
     def score(self) -> float | None:
-        """What a `best.pt` is the best by; None of others, and of files of earlier versions."""
+        """Score by which a `best.pt` is the best; None for other files and earlier versions."""
         return number(self.state, "score", default=None)
 
     def load_replay(self) -> dict[str, Any] | None:
         """Return the saved contents of the buffers, or None if there are none.
 
-        Those of the newest checkpoint before, if this one's are not there: whoever saved it was
-        ended between the weights and the contents.
+        If this checkpoint has none, because its process was killed after it wrote the weights, they
+        are those of the newest checkpoint before.
 
         Raises:
           CheckpointError: if the file is damaged.
@@ -163,9 +162,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def check_run(state: Mapping[str, Any]) -> None:
-    """Raise StateError unless a state has what tests and resumes of a run both need.
+    """Raise StateError unless a state has what both tests and resumes of a run need.
 
-    Of all other parts the type is checked here, and what they hold by their owners, when loaded.
+    Of all other parts only the type is checked here; their owners check the contents when they load
+    them.
     """
     flags = item(state, "flags", dict)
     try:

@@ -31,13 +31,13 @@ FORMAT_VERSION = 1
 
 
 class DamagedFile(CheckpointError):
-    """The bytes of one file are not what was written, or hold what a run cannot go on from."""
+    """A file whose bytes are not those that were written, or that no run can go on from."""
 
 
 def write_tree(path: Path, tree: Mapping[str, Any], *, verify: bool = False) -> None:
-    """Write an encoded tree to `path`, in place of what is there once it is complete on the disk.
+    """Write an encoded tree to `path`; it replaces the old file once it is complete on the disk.
 
-    To `verify` it, the new file is read back and its checksums compared before it takes its place.
+    With `verify`, the new file is read back and its checksums compared before it takes its place.
 
     Raises:
       CheckpointError: if the disk is full or refuses. `path` is as it was then, and nothing is left
@@ -67,8 +67,8 @@ def read_tree(path: Path) -> dict[str, Any]:
     """Return the tree in a file, decoded and on the CPU.
 
     Raises:
-      DamagedFile: if it is missing, damaged, or not one of ours.
-      CheckpointError: if it is of another format version.
+      DamagedFile: if the file is missing, damaged, or not one of ours.
+      CheckpointError: if the file is of another format version.
     """
     try:
         faults.at("file.read", path)
@@ -125,7 +125,7 @@ def _check_archive(path: Path) -> None:
 def check_sizes(archive: zipfile.ZipFile, path: Path) -> None:
     """Raise ValueError if the entries of an archive would expand to more than it holds.
 
-    torch writes none that is compressed, and reads them all the same.
+    torch writes no compressed entry, but reads such entries all the same.
     """
     entries = archive.infolist()
     # Several entries may also claim the same bytes, to be read over and over.
@@ -137,7 +137,7 @@ def check_sizes(archive: zipfile.ZipFile, path: Path) -> None:
 
 
 def _os_error(error: BaseException) -> OSError | None:
-    """Return what the system said; torch reports a failed write as a wrong position of its own."""
+    """Return the error of the system; torch reports a failed write as a wrong position."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError):

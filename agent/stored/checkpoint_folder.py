@@ -41,9 +41,9 @@ def run_of(file: Path) -> Path | None:
 def resolve(url: Path | str) -> list[Path]:
     """Return the checkpoint files that `url` means, the best guess first.
 
-    Those by their updates, the highest first, then milestones and `best.pt`. A session that goes on
-    from another one has set aside what is later (agent/stored/run_rewind.py). The url is a run
-    folder, its checkpoints folder, or a checkpoint file.
+    `url` is a run folder, its checkpoints folder, or a checkpoint file. Regular checkpoints come
+    first, those of more updates before others, then milestones and `best.pt`. A session that goes
+    on from an older checkpoint has set aside the later ones (agent/stored/run_rewind.py).
 
     Raises:
       CheckpointError: if there is none.
@@ -82,7 +82,7 @@ def resolve(url: Path | str) -> list[Path]:
 
 
 def numbered(folder: Path, pattern: re.Pattern[str]) -> dict[int, Path]:
-    """Return number -> file of the files whose names match."""
+    """Return number -> file for the files whose names match `pattern`."""
     matches = ((path, pattern.fullmatch(path.name)) for path in folder.iterdir())
     return {int(match[1]): path for path, match in matches if match and path.is_file()}
 

@@ -69,11 +69,14 @@ class CheckpointWriter:
         milestone_steps: int = 0,
         start_steps: int = 0,
     ) -> None:
-        """Prepare the folder, made if missing; removes what a killed process left half-written.
+        """Prepare the folder; remove what a killed process left half-written.
 
-        Nobody else writes into it (`RunFolder.lock`). K = `keep_last` regular checkpoints, at least
-        1, are kept, and one for ever per `milestone_steps` agent steps, 0 for none; a resumed run
-        has done `start_steps` already.
+        Args:
+          folder: the run's `checkpoints` folder, made if missing. Nobody else writes into it
+            (`RunFolder.lock`).
+          keep_last: K, number of regular checkpoints to keep, at least 1.
+          milestone_steps: keep one checkpoint for ever per this many agent steps; 0 for none.
+          start_steps: number of agent steps already done, in a resumed run.
         """
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -97,12 +100,18 @@ class CheckpointWriter:
         replay: Mapping[str, Any] | None = None,
         replay_follows: bool = False,
     ) -> Path:
-        """Save a checkpoint, unless its update is there, and drop those beyond K; return its path.
+        """Save a checkpoint, unless its update is there, and drop those beyond K.
 
-        The state is nested dicts and lists of tensors, arrays and plain types; see `encode`.
-        Updates name the file, agent steps the milestone. Contents of the buffers are kept in a file
-        of their own and written before the state; None to leave them out. If the replay follows,
-        `save_replay` comes next, and drops what is beyond K.
+        Args:
+          state: nested dicts and lists of tensors, arrays and plain types; see `encode`.
+          updates: number of updates done, part of the file's name.
+          agent_steps: number of agent steps done, which may be due for a milestone.
+          replay: contents of the buffers, kept in a file of their own that is written before the
+            state; None to leave them out.
+          replay_follows: `save_replay` is called next, and drops those beyond K.
+
+        Returns:
+          The path of the checkpoint.
 
         Raises:
           CheckpointError: if the disk is full or refuses, or the state is not finite outside of
@@ -124,7 +133,7 @@ class CheckpointWriter:
         return path
 
     def save_replay(self, updates: int, contents: Mapping[str, Any]) -> Path:
-        """Save the contents of the buffers to the checkpoint of an update, and drop those beyond K.
+        """Add the contents of the buffers to the checkpoint of an update, and drop those beyond K.
 
         Raises:
           CheckpointError: if the disk is full or refuses. The weights of the update, and all
@@ -166,7 +175,7 @@ class CheckpointWriter:
     def save_best(self, state: Mapping[str, Any], *, score: float) -> Path:
         """Save `best.pt` in place of the previous one; it is never dropped and has no replay.
 
-        The score, by which these weights are the best, is kept with them (`Checkpoint.score`).
+        `score`, which makes these weights the best, is kept with them (`Checkpoint.score`).
 
         Raises:
           CheckpointError: as `save`; the previous `best.pt` is intact.
@@ -178,7 +187,7 @@ class CheckpointWriter:
         return path
 
     def best_score(self) -> float | None:
-        """Return the score of the `best.pt` that is there; None if there is none to beat."""
+        """Return the score of the present `best.pt`; None if there is none to beat."""
         path = self.folder / BEST
         if not path.is_file():
             return None
@@ -192,8 +201,7 @@ class CheckpointWriter:
     def _drop_old(self, updates: int) -> None:
         """Drop regular checkpoints beyond K, the newest being `updates`, and stray replay contents.
 
-        Those of later updates, which nobody set aside (agent/stored/run_rewind.py), are not ours to
-        drop.
+        Checkpoints of later updates, which agent/stored/run_rewind.py has not set aside, stay.
         """
         held = numbered(self.folder, UPDATE_NAME)
         for old in sorted(n for n in held if n <= updates)[: -self._keep_last]:
@@ -201,7 +209,7 @@ class CheckpointWriter:
         self._drop_replay(of=set(held))
 
     def _drop_replay(self, of: set[int]) -> None:
-        """Remove replay contents of no checkpoint in `of`, such as a failed save leaves."""
+        """Remove replay contents whose checkpoint is not in `of`, such as a failed save leaves."""
         for number_, path in numbered(self.folder, REPLAY_NAME).items():
             if number_ not in of:
                 _drop(path)
@@ -216,7 +224,7 @@ def _drop(path: Path) -> None:
 
 
 def _refuse_not_finite(tree: Any) -> None:
-    """Raise CheckpointError if an encoded tree holds NaN or infinity: `load` refuses it."""
+    """Raise CheckpointError if an encoded tree holds NaN or infinity, which `load` would refuse."""
     found = first_not_finite(tree, MAY_BE_NOT_FINITE)
     if found is not None:
         raise CheckpointError(

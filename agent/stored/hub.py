@@ -45,7 +45,7 @@ class Repository:
         """Read `<owner>/<name>`, with or without `hf:`, perhaps with `@<revision>`.
 
         Raises:
-          ConfigError: if it is not of that form.
+          ConfigError: if `text` is not of that form.
         """
         match = NAME.fullmatch(text.removeprefix(PREFIX))
         if match is None or ".." in text or "--" in text:
@@ -64,7 +64,7 @@ def is_on_hub(url: str) -> bool:
 def fetch(repository: Repository) -> Path:
     """Return the folder, in the client's cache, with the three files of a model, of one commit.
 
-    Where the hub does not answer, the client takes what it has fetched before.
+    If the hub does not answer, the client uses the files that it has fetched before.
 
     Raises:
       ConfigError: if the client is not installed.
@@ -90,11 +90,11 @@ def fetch(repository: Repository) -> Path:
 def push(folder: Path, names: Sequence[str], repository: Repository, *, private: bool) -> str:
     """Send files of a folder to the hub in one commit; return the address of the model.
 
-    What else is in the repository stays as it is; it is made if there is none, visible to its owner
-    only if it is private. The client knows who is logged in.
+    Other files in the repository stay as they are. A missing repository is made; if `private`, it
+    is visible to its owner only. The client knows who is logged in.
 
     Raises:
-      ConfigError: if the client is not installed, nobody is logged in, or it is refused.
+      ConfigError: if the client is not installed, nobody is logged in, or the hub refuses.
     """
     hub = _client()
     operations = [hub.CommitOperationAdd(name, str(folder / name)) for name in names]

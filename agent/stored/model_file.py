@@ -59,8 +59,8 @@ MAX_DIFFERENCES_SHOWN = 4
 class ShippedModel(Checkpoint):
     """A model read from a model folder: `state` has flags, env_spec, weights and two counters.
 
-    It can be tested like any checkpoint, and be what a new run starts from, but there is nothing
-    in it to resume. `path` is the file of the weights.
+    It can be tested like any checkpoint, and a new run can start from it, but there is nothing in
+    it to resume. `path` is the file of the weights.
     """
 
     label: str = ""  # name for what is made with it; "": that of its folder
@@ -73,10 +73,10 @@ class ShippedModel(Checkpoint):
 
 
 def find_model_folder(url: Path | str) -> Path | None:
-    """Return the model folder that `url` means, by what lies there; None if it is something else.
+    """Return the model folder that `url` means; None if there is no model.
 
-    The url is the folder, or the model.safetensors in it; `models/<name>` is also the one that
-    comes with the program, wherever the program is run.
+    `url` is the folder, or the model.safetensors in it. `models/<name>` also means the model that
+    comes with the program, whatever the working directory.
     """
     folder = Path(url)
     if folder.name == WEIGHTS:
@@ -101,11 +101,14 @@ def save_model(
     flags: Mapping[str, Any],
     facts: Mapping[str, Any],
 ) -> None:
-    """Write a model folder, or write it anew; the facts come last and vouch for the weights.
+    """Write a model folder, or replace the model in it; the facts come last.
 
-    What the folder holds besides a model stays. Weights are on the CPU, flags of
-    FLAGS_OF_THE_MACHINE are left out, and facts are JSON types with what `load_model` needs:
-    env_spec, agent_steps and updates.
+    Args:
+      folder: made if missing; its other files stay.
+      weights: the model's state dict, on the CPU.
+      flags: flags of the run; those of FLAGS_OF_THE_MACHINE are left out.
+      facts: JSON types, with what `load_model` needs: env_spec, agent_steps and updates. A checksum
+        of the weights is added.
 
     Raises:
       ConfigError: if the folder belongs to a run, or cannot be written.
@@ -126,9 +129,10 @@ def save_model(
 
 
 def write_folder(folder: Path, files: dict[str, bytes]) -> None:
-    """Write files into a folder that is made or written anew; what else it holds stays.
+    """Write files into a folder, which is made if missing; its other files stay.
 
-    All are written before the first of them takes its place, and they do so in turn.
+    All files are written before the first of them takes its place; then each takes its place in
+    turn.
 
     Raises:
       ConfigError: if the folder belongs to a run, or cannot be written.
@@ -147,7 +151,7 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> None:
 def check_is_of_no_run(folder: Path) -> None:
     """Raise ConfigError if a folder is that of a run or of its checkpoints.
 
-    A model in there would be taken for what the run is resumed from, or replace its flags.
+    A model in there would be taken for the checkpoint to resume, or replace the run's flags.
     """
     for name in sorted(os.listdir(folder)) if folder.is_dir() else []:
         is_checkpoint = UPDATE_NAME.fullmatch(name) or MILESTONE_NAME.fullmatch(name)
@@ -160,7 +164,9 @@ def check_is_of_no_run(folder: Path) -> None:
 
 
 def load_model(folder: Path, label: str = "") -> ShippedModel:
-    """Read and verify a model folder; what is made with it is named by `label`, "": by the folder.
+    """Read and verify a model folder.
+
+    `label` is the name of what is made with the model, by default the name of the folder.
 
     Raises:
       CheckpointError: if a file is missing or damaged, or they do not belong together; the message

@@ -81,9 +81,12 @@ class RunFolder:
     ) -> RunFolder:
         """Make `results/<name>` or `results/<env>_<time>`: two runs never share a folder.
 
-        One whose name is taken gets `_2`, `_3`, ... appended. `env_id` is made safe for a file
-        name, and may be several with commas; `name` is a plain one. The parent is made if it is
-        missing.
+        Args:
+          results: parent folder, made if missing.
+          env_id: environment id, or several with commas; made safe for a file name.
+          name: name of the folder. If it is taken, `_2`, `_3`, ... is appended. None: a name from
+            `env_id` and `now`.
+          now: the time in the name; by default the present time.
         """
         parent = Path(results)
         stem = name or f"{run_name(env_id)}_{now or datetime.now():%Y%m%d-%H%M%S}"
@@ -99,8 +102,9 @@ class RunFolder:
     def lock(self, wait_s: float = LOOK_S) -> FileLock:
         """Take the right to write into the folder, before anything in it is touched.
 
-        Another session may take so long to end, or the live page to look at the lock: a program
-        that has just killed one may give it a moment. The caller releases it.
+        `wait_s` is the time that another session may take to end, in seconds, or the live page to
+        look at the lock: a program that has just killed a session may give it a moment. The caller
+        releases the lock.
 
         Raises:
           ConfigError: if another session has it, or the folder cannot be written to.
@@ -148,11 +152,11 @@ class RunFolder:
         write_json(self.run_file, info)
 
     def note(self, what: Mapping[str, Any]) -> None:
-        """Add to the newest session in run.json something that a person did to it.
+        """Add to the newest session in run.json something that a person did to the run.
 
         Raises:
           ValueError: if the file is not what `write_run_info` wrote.
-          OSError: if it cannot be written.
+          OSError: if the file cannot be written.
         """
         info = _read_object(self.run_file)
         later = info.get("resumed")

@@ -40,14 +40,14 @@ CUT_FOLDER = "cut_{:%Y%m%d-%H%M%S}"
 
 
 def check_not_saved_since(checkpoint: Checkpoint) -> None:
-    """Check that a checkpoint is still what its folder means, now that nobody else writes there.
+    """Check that a checkpoint is still the newest of its folder, now that nobody else writes there.
 
-    It was read before the lock was asked for. Meanwhile the session before may have written its
-    last save, which would be set aside as the future of another run. An older checkpoint that the
-    user named by its file is meant as it is, whatever comes after it.
+    It was read before the lock was taken. Meanwhile the session before may have written its last
+    save, which would be set aside as the future of another run. An older checkpoint that the user
+    named by its file is always accepted, whatever comes after it.
 
     Raises:
-      ConfigError: if it is not; nothing is touched then.
+      ConfigError: if there is a newer one, or its file is gone; nothing is touched then.
     """
     if checkpoint.first is None:
         return  # nobody looked for it
@@ -67,9 +67,11 @@ def check_not_saved_since(checkpoint: Checkpoint) -> None:
 def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = None) -> list[str]:
     """Take the files of a run back to `checkpoint`, which lies in its folder.
 
-    If this is cut short, the newest checkpoint that is left can be gone on from, and the same
-    command does the rest. Return sentences for the log: what was set aside, and where, under names
-    with the present time or `now`; empty if nothing was.
+    If this is cut short, the run can be resumed from the newest checkpoint that is left, and the
+    same command does the rest. New names contain the time `now`, by default the present time.
+
+    Returns:
+      Sentences for the log that say what was set aside, and where; empty if nothing was.
 
     Raises:
       ConfigError: if the folder cannot be written to.
@@ -106,7 +108,8 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
 def _set_later_aside(checkpoint: Checkpoint, at: datetime) -> list[Path]:
     """Move checkpoints of later updates out of the way; return where they are now.
 
-    A milestone or `best.pt` that is gone on from gets the name of a regular checkpoint besides.
+    If the run goes on from a milestone or `best.pt`, that also gets the name of a regular
+    checkpoint.
     """
     folder, later = checkpoint.path.parent, _later(checkpoint)
     regular = folder / update_name(checkpoint.updates)

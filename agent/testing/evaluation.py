@@ -135,9 +135,10 @@ class Evaluation:
     """Plays evaluations. One thread uses it."""
 
     def __init__(self, blueprint: Blueprint, folder: Path) -> None:
-        """Build the models, to play by the rules of `evaluation_blueprint`.
+        """Build the models.
 
-        Films and the best model are for the folder of the run.
+        `blueprint` is the result of `evaluation_blueprint`; `folder` is that of the run, for films
+        and the best model.
         """
         self._blueprint = blueprint
         self._folder = folder
@@ -151,11 +152,11 @@ class Evaluation:
     def play(self, order: Order, tell: Callable[[Row], None], beat: Callable[[], None]) -> Done:
         """Play the games of one evaluation with the weights in `block`.
 
-        `tell` is called with each row when its games are over, `beat` at each step; what it raises
-        ends the evaluation.
+        `tell` is called with each row when its games are over, `beat` at each step. An exception
+        from either ends the evaluation.
 
         Raises:
-          EndlessGameError: if the games come to no end.
+          EndlessGameError: if the games do not end.
         """
         threads = torch.get_num_threads()
         try:
@@ -224,10 +225,10 @@ class Evaluation:
 
 
 def score_of(reports: list[Report]) -> float:
-    """Return by what models are ranked: the mean return, or of several games one score for all.
+    """Return the score by which models are ranked: the mean return, over all games.
 
-    That is the mean human-normalised score of the games of which human play is known, and the mean
-    of the mean returns if it is known of none.
+    With several games, this is the mean human-normalised score of those for which human play is
+    known; if it is known for none, the mean of the mean returns.
     """
     if len(reports) > 1:
         normalised = mean_human_normalised(reports)
@@ -237,7 +238,7 @@ def score_of(reports: list[Report]) -> float:
 
 
 def remove_half_films(run: Path) -> None:
-    """Remove what processes that were killed have left in a run folder of unfinished films."""
+    """Remove unfinished films that killed processes have left in a run folder."""
     for left in (run / FILMS).glob(".update_*.mp4"):
         left.unlink(missing_ok=True)
 
@@ -264,9 +265,9 @@ def _row(order: Order, report: Report, games: list[Game], film: str) -> Row:
 def follower_main(
     blueprint: Blueprint, folder: Path, board: WeightBoard, end: Connection, lifeline: LifelineEnd
 ) -> None:
-    """Play in a process of its own, which gives way, until the trainer has hung up.
+    """Play in a process of its own, at low priority, until the trainer has hung up.
 
-    Games are played by the rules of `evaluation_blueprint`.
+    `blueprint` is the result of `evaluation_blueprint`, and `folder` that of the run.
     """
     ignore_interrupts()
     lifeline.hold()

@@ -59,15 +59,18 @@ def evaluate(
 ) -> list[Report]:
     """Play `--test_episode_count` whole games of each env and report them.
 
-    The blueprint is of the checkpoint's flags, changed by what the user says; its env is the
-    model's. Names of the CSV, JSON and video in `output` say which checkpoint played what, and how,
-    so that no test overwrites another. `envs` are ids of the games to play; none: those of the
-    blueprint. Where `show` raises OSError or ValueError, nobody reads any more: the games are
-    played on in silence.
+    Args:
+      blueprint: made from the checkpoint's flags and what the user changed; its env is the model's.
+      checkpoint: checkpoint whose model plays.
+      output: folder of the CSV, JSON and video. Their names say which checkpoint played what, and
+        how, so that no test overwrites another.
+      envs: ids of the games to play; by default those of the blueprint.
+      show: is called with each line of progress. If it raises OSError or ValueError, the games go
+        on in silence.
 
     Returns:
-      One report per env that had a finished game. After an interrupt they are of fewer games than
-      were asked for.
+      One report per env that had a finished game. After an interrupt, reports cover fewer games
+      than were asked for.
 
     Raises:
       ConfigError: if nothing can be written into `output`; no game was played then.
@@ -122,9 +125,9 @@ def evaluate(
 def _play_all(
     blueprint: Blueprint, model: ActorCritic, games: dict[str, list[Game]], video: Path, show: Show
 ) -> KeyboardInterrupt | EnvironmentFault | OSError | None:
-    """Play the games of each env into its list; return what ended them too early, if anything.
+    """Play the games of each env into its list; return the error that ended them early, if any.
 
-    The first game is for all to see with --render: in `video` where there is no display.
+    With --render the first game is shown: in `video` where there is no display.
     """
     flags = blueprint.flags
     try:
@@ -157,7 +160,7 @@ def _games_of(
 
 
 def _lines(reports: Sequence[Report]) -> list[str]:
-    """Return what the terminal shows of all games."""
+    """Return the lines that the terminal shows after all games."""
     lines = [line for report in reports for line in report.lines()]
     mean = mean_human_normalised(reports)
     if len(reports) > 1 and mean is not None:
@@ -176,9 +179,9 @@ def evaluate_all(
 ) -> None:
     """Play games with every checkpoint beside `checkpoint`, oldest first, into a ScoreTable.
 
-    What is in the table already is not played again, so an interrupted test, or that of a run that
-    has trained on since, goes on where it was. A model folder holds only one. Arguments as for
-    `evaluate`; `output` is the folder of the table.
+    Games in the table are not played again. So an interrupted test goes on where it was, as does
+    the test of a run that has trained on since. The arguments are those of `evaluate`; `output` is
+    the folder of the table. In a model folder, its one model plays.
 
     Raises:
       ConfigError: if the table there is of another kind of test, or another process writes it, or
@@ -244,7 +247,7 @@ def _checkpoints_beside(checkpoint: Checkpoint, show: Show) -> list[tuple[int, P
 
 
 def _not_its_own(blueprint: Blueprint, checkpoint: Checkpoint, envs: Sequence[str]) -> str:
-    """Return as text which games are played by which rules; "" if both are the model's own."""
+    """Return a text with the games and rules that are not the model's own; "" if all are."""
     saved, flags = modern(checkpoint.state["flags"]), blueprint.flags.to_json()
     changed = {name: flags[name] for name in RULES if name in saved and saved[name] != flags[name]}
     if not changed and tuple(envs) == blueprint.env_spec.tasks:
@@ -265,7 +268,7 @@ def _acting_model(blueprint: Blueprint, checkpoint: Checkpoint) -> ActorCritic:
 
 
 def _while_somebody_reads(show: Show) -> Show:
-    """Return `show` for lines that are no reason to lose a game.
+    """Return a `show` that goes silent once nobody reads its lines: that must not end a game.
 
     A reader may have left, as `| head` does, or the terminal is closed (ValueError).
     """
@@ -278,7 +281,7 @@ def _while_somebody_reads(show: Show) -> Show:
 
 
 def _whole_report(envs: Sequence[str], asked: int, reports: Sequence[Report]) -> dict[str, object]:
-    """Return the report of one game as it is, or one of several games, with the reports in it."""
+    """Return the report of one game as it is; with several games, one that holds all reports."""
     first = reports[0]
     if len(envs) == 1:
         return asdict(first)

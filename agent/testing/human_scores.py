@@ -38,6 +38,6 @@ def human_normalised(env_id: str, score: float) -> float | None:
 
 
 def all_human_normalised(env_id: str, scores: Iterable[float]) -> list[float]:
-    """Return the scores, human-normalised; none for an environment without anchors."""
+    """Return the scores, human-normalised; [] for an environment without anchors."""
     normalised = (human_normalised(env_id, score) for score in scores)
     return [score for score in normalised if score is not None]

@@ -82,12 +82,16 @@ def model_card(
     film_of: str = "",
     repository: str = "",
 ) -> str:
-    """Return the card as Markdown with the header that hubs read.
+    """Return the card as Markdown, with the header that model hubs read.
 
-    `facts` are those of agent/export.py's `training_facts`, `tested` reports of tests of these very
-    weights, `command` the arguments of main.py by which it was trained; none: they are not known.
-    `film_of` says what FILM, beside the card, shows; "": there is none. `repository` is
-    `<owner>/<name>` on the hub, if it is to be there.
+    Args:
+      name: name of the model.
+      facts: result of `training_facts` in agent/export.py.
+      flags: flags of the run.
+      tested: reports of tests of exactly these weights.
+      command: arguments of main.py that trained the model; empty if they are not known.
+      film_of: what FILM, beside the card, shows; "" without a film.
+      repository: `<owner>/<name>` on the hub, if the model is to be there.
     """
     games = str(facts["env_spec"]["env_id"]).split(",")
     title, algorithm = shown_text(name, 100), _algorithm(flags)
@@ -117,7 +121,7 @@ def model_card(
 
 
 def _algorithm(flags: Mapping[str, Any]) -> str:
-    """Return the name of the algorithm; runs of before there were two have no such flag."""
+    """Return the name of the algorithm; runs of the oldest versions have no such flag."""
     return shown_text(str(flags.get("algorithm", "impala")), 100)
 
 

@@ -28,9 +28,9 @@ from ritornello.wrappers.vector import EnvVector, StepResult
 
 
 def game_config(blueprint: Blueprint, env: str) -> EnvConfig:
-    """Return the config of one game as it is played: whole games, lost lives end nothing.
+    """Return the config of one game as agents play it: whole games, lost lives end nothing.
 
-    It is one of the agent's games or another one; the actions are the agent's.
+    `env` may be one of the agent's games or another one; the actions are the agent's.
     """
     config = env_config(blueprint.flags, testing=True)
     if blueprint.env_spec.tasks == (env,):
@@ -39,7 +39,7 @@ def game_config(blueprint: Blueprint, env: str) -> EnvConfig:
 
 
 def env_seeds(seed: int, count: int, purpose: str = "test") -> list[int]:
-    """Return the seeds of so many environments; another purpose gives other games."""
+    """Return the seeds of `count` environments; another `purpose` gives other games."""
     return [child_seed(seed, purpose, index) for index in range(count)]
 
 
@@ -69,7 +69,7 @@ class Step:
 
     @property
     def episodes(self) -> list[EpisodeEnd]:
-        """Whole games that ended with it."""
+        """Whole games that ended with this step."""
         return self.result.episodes
 
 
@@ -87,11 +87,16 @@ class Player:
         greedy: bool = False,
         keep_inputs: bool = False,
     ) -> None:
-        """Start all environments; closing them is the caller's business.
+        """Start all environments. The caller closes them.
 
-        The model is on the CPU and knows the E games by the numbers `tasks`. Actions are drawn by
-        the seed, others after so many `games_before`; a greedy player takes the most probable ones.
-        Kept inputs are copies, so that they outlive the next step.
+        Args:
+          model: the network, on the CPU.
+          env: E environments.
+          tasks: number of the game in each environment, as the model knows it.
+          seed: seed of the draws of actions.
+          games_before: games that were already played with this seed; other actions are then drawn.
+          greedy: take the most probable action instead of a draw.
+          keep_inputs: copy the observations, so that the inputs of a step outlive the next step.
         """
         self._actor = Actor(
             model, child_seed(seed, "test actor", games_before), with_features=False, greedy=greedy
@@ -107,7 +112,8 @@ class Player:
     def step(self, action: np.ndarray | None = None) -> Step:
         """Decide and act once in each environment.
 
-        An action [E, *action_shape] is done instead of what the model would; it is still asked.
+        If `action` [E, *action_shape] is given, it is done in place of the model's; the model still
+        decides.
         """
         shown = self.observation
         if self._keep_inputs:

@@ -120,10 +120,10 @@ class Report:
 
 
 def report_stem(checkpoint: str, envs: Sequence[str], policy: str, unusual: str = "") -> str:
-    """Return what the files of a test are called, without their suffix.
+    """Return the name of the files of a test, without their suffix.
 
-    `checkpoint` is the name of its file without its suffix. `unusual` says which games and rules
-    these are, if they are not the model's own: the name then has a hash of it, because games of
+    `checkpoint` is the name of the checkpoint's file without its suffix. `unusual` describes games
+    and rules that are not the model's own. A hash of it becomes part of the name, because games of
     other modules and versions may look alike in a name.
     """
     name = run_name(",".join(envs))
@@ -133,14 +133,14 @@ def report_stem(checkpoint: str, envs: Sequence[str], policy: str, unusual: str 
 
 
 def policy_name(greedy: bool) -> str:
-    """Return what tables call the way in which actions were chosen."""
+    """Return the name in tables of the way in which actions are chosen."""
     return "greedy" if greedy else "sampled"
 
 
 def summarise(
     games: Sequence[Game], env: str, checkpoint: str, agent_steps: int, greedy: bool
 ) -> Report:
-    """Return the statistics of the games of one env (at least one), which are all asked for."""
+    """Return the report of the games of one env: all that were asked for, at least one."""
     returns = np.array([game.return_raw for game in games])
     lives = [life.return_raw for game in games for life in game.lives]
     return Report(
@@ -171,7 +171,7 @@ def mean_human_normalised(reports: Iterable[Report]) -> float | None:
 
 
 def test_facts(reports: Sequence[Report]) -> dict[str, Any]:
-    """Return what a model folder says of a test of its model; of several games, only their sum."""
+    """Return the results of a test for a model folder; with several games, only their sum."""
     first = asdict(reports[0])
     if len(reports) == 1:
         return {name: first[name] for name in TEST_FACTS}
@@ -187,7 +187,7 @@ def test_facts(reports: Sequence[Report]) -> dict[str, Any]:
 def score_table(folder: Path, episodes: int, policy: str) -> Iterator[ScoreTable]:
     """Give the table in a folder, which is made if missing, to this process alone.
 
-    So many games are to be played per model and env; the policy is a result of `policy_name`.
+    `episodes` games are to be played per model and env; `policy` is a result of `policy_name`.
 
     Raises:
       ConfigError: if another process has the table, or the files hold games of another kind of
@@ -208,10 +208,10 @@ def score_table(folder: Path, episodes: int, policy: str) -> Iterator[ScoreTable
 
 
 class ScoreTable:
-    """The two files in one folder, read back when a test goes on.
+    """The two files in one folder, read again when a test goes on.
 
-    A model and a game are added together, when all games are played, and each file is replaced at
-    once: an interrupted test loses at most the games of one pair.
+    The games of a model in an env are added together, once all are played, and each file is
+    replaced as a whole: an interrupted test loses at most the games of one such pair.
     """
 
     def __init__(self, folder: Path, episodes: int, policy: str) -> None:
@@ -246,7 +246,7 @@ class ScoreTable:
         return (model_id, str(model_steps), env) in self._done
 
     def add(self, model_id: str, model_steps: int, env: str, games: Sequence[Game]) -> None:
-        """Add the games of one model in one env, lives first: whoever has games has lives."""
+        """Add the games of one model in one env; their lives first, so that no game lacks them."""
         pair = {"model_id": model_id, "model_steps": str(model_steps), "env": env}
         for number, game in enumerate(games):
             for place, life in enumerate(game.lives, start=1):
@@ -274,9 +274,10 @@ def _pair(row: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return the rows of one of the two files, all of them text.
+    """Return the rows of one of the two files; all values are text.
 
-    The table must have these `columns`; without them, SHARED_COLUMNS and any others.
+    The table must have exactly these `columns`. By default it must have SHARED_COLUMNS and may have
+    others.
 
     Raises:
       ConfigError: if there is no file, or it is damaged or another table.

@@ -59,13 +59,17 @@ def play_games(
     each_step: Callable[[], None] = nothing,
     max_steps: int | None = None,
 ) -> Iterator[Game]:
-    """Yield `wanted` whole games as they end.
+    """Yield whole games as they end.
 
-    The blueprint has the rules of the games, the seed, and whether actions are the most probable
-    ones; the model is an acting one on the CPU. The first game has a `number`, after so many others
-    that the caller has. `show` is called with each line of progress, `each_step` at the start and
-    after each step; what it raises ends the games. `max_steps` is of all environments together;
-    None: as many as it takes.
+    Args:
+      blueprint: has the rules, the seed, and whether the most probable actions are taken.
+      model: an acting model on the CPU.
+      env: id of the game.
+      wanted: number of games.
+      number: number of the first game, if the caller has played others.
+      show: is called with each line of progress.
+      each_step: is called at the start and after each step; an exception from it ends the games.
+      max_steps: limit on the steps of all environments together; None: no limit.
 
     Raises:
       EndlessGameError: if the games are not over after `max_steps`.
@@ -87,9 +91,9 @@ def play_shown(
     video: Path,
     show: Callable[[str], None],
 ) -> list[Game]:
-    """Play one game in a window, or into a film where there is no display; none if that fails.
+    """Play one game in a window, or into a film if there is no display; return [] if that fails.
 
-    Arguments as for `play_games`; `video` is the path of the film.
+    The arguments are those of `play_games`; `video` is the path of the film.
     """
     if has_display():
         show("showing the first game in a window")
@@ -212,7 +216,7 @@ class Lives:
         self._lived: list[list[Life]] = [[] for _ in range(num_envs)]
 
     def add(self, result: StepResult) -> None:
-        """Take in a step; a game ends its last life, by its rules or not."""
+        """Add the results of a step; the end of a game ends its last life, whatever the rules."""
         self._returns += result.reward
         self._steps += ~result.first
         over = set(np.flatnonzero(result.terminated).tolist())
@@ -227,19 +231,19 @@ class Lives:
 
 
 class Fingerprints:
-    """Hashes everything that was seen and done in a game: equal ones mean the same game.
+    """Hashes everything that was seen and done in a game: equal hashes mean the same game.
 
-    That is the first stack of frames, and of each step the action, the reward and the newest frame.
-    Not the action that a reset row ignores: it belongs to no game. Which environment played a game,
-    and after which other game, makes no difference.
+    Hashed are the first stack of frames and, for each step, the action, the reward and the newest
+    frame. The action that a reset row ignores is left out: it belongs to no game. It makes no
+    difference which environment played a game, and after which other game.
     """
 
     def __init__(self, first_stacks: np.ndarray) -> None:
-        """Begin a game in each environment, of which [E, S, *frame_shape] was shown at first."""
+        """Begin a game in each environment with its first stack, [E, S, *frame_shape] in all."""
         self._hashes = [_begun(stack) for stack in first_stacks]
 
     def add(self, actions: np.ndarray, result: StepResult) -> None:
-        """Take in a step: the actions [E, *action_shape], and their results."""
+        """Add a step: the actions [E, *action_shape], and their results."""
         for index, is_first in enumerate(result.first.tolist()):
             if is_first:
                 self._hashes[index] = _begun(result.stacks[index])
@@ -259,9 +263,9 @@ def _begun(stack: np.ndarray) -> hashlib.blake2b:
 
 
 def check_can_be_shown(blueprint: Blueprint, env: str) -> None:
-    """Raise ConfigError unless a game can be shown in the way in which `--render` would.
+    """Raise ConfigError unless a game can be shown in the way that `--render` asks for.
 
-    Asked for before the first game, because not every environment can be: some know no render_mode.
+    This is checked before the first game, because some environments know no render_mode.
     """
     mode = "human" if has_display() else "rgb_array"
     if mode == "rgb_array":
@@ -272,8 +276,8 @@ def check_can_be_shown(blueprint: Blueprint, env: str) -> None:
 def has_display() -> bool:
     """Whether a window can be opened, and seen.
 
-    SDL, which draws the windows, has drivers that show nothing (SDL_VIDEODRIVER=dummy): who sets
-    one of them wants no window, on any system.
+    SDL, which draws the windows, has drivers that show nothing (SDL_VIDEODRIVER=dummy). Somebody
+    who sets one of them wants no window, on any system.
     """
     if os.environ.get("SDL_VIDEODRIVER") in ("dummy", "offscreen"):
         return False
