@@ -29,7 +29,7 @@ KEY = "action_mask"
 
 
 class MaskTakenOut(gymnasium.ObservationWrapper):
-    """Shows a dict without its mask; what is left alone in it is shown as it is."""
+    """Shows a dict without its mask; a single part that is left is shown by itself."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         """Wrap an environment that shows a dict with an `action_mask`."""
@@ -41,7 +41,7 @@ class MaskTakenOut(gymnasium.ObservationWrapper):
         self._mask: Any = None
 
     def observation(self, observation: Any) -> Any:
-        """Return the rest, and keep the mask."""
+        """Return the observation without the mask, and keep the mask."""
         if not isinstance(observation, Mapping) or KEY not in observation:
             raise EnvironmentFault(f"observation is {shown(observation)}, expected {KEY!r} in it.")
         self._mask = observation[KEY]
@@ -50,12 +50,12 @@ class MaskTakenOut(gymnasium.ObservationWrapper):
         return {name: one for name, one in observation.items() if name != KEY}
 
     def action_masks(self) -> Any:
-        """Return what the last observation allowed."""
+        """Return the mask of the last observation."""
         return self._mask
 
 
 def mask_taken_out(env: gymnasium.Env) -> gymnasium.Env:
-    """Return an environment that shows no mask; what it showed is told by `action_masks()`."""
+    """Return an environment whose `action_masks()` gives the mask that `env` showed."""
     seen = getattr(env, "observation_space", None)
     return MaskTakenOut(env) if isinstance(seen, Dict) and KEY in seen.spaces else env
 
@@ -64,9 +64,9 @@ class ActionMasks:
     """Reads the masks of one environment, step after step."""
 
     def __init__(self, env: gymnasium.Env, space: Any, actions: ActionSpec) -> None:
-        """Look whether the environment, which shows no mask, has a method for it.
+        """Look for a method of the environment that gives masks; its observations have none.
 
-        Its actions are of `space`, and stored as `actions` says.
+        `space` is the environment's action space; `actions` says how its actions are stored.
         """
         name = "action_masks"
         method = env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None
@@ -86,7 +86,8 @@ class ActionMasks:
         """Return `info` of a reset, with the mask in it if the environment has one.
 
         Raises:
-          EnvironmentFault: if that is no mask, or allows nothing.
+          EnvironmentFault: if the environment gives something else as a mask, or one that allows
+            nothing.
         """
         self._given = self._counts != [] and (
             self._method is not None or (isinstance(info, Mapping) and KEY in info)
@@ -97,11 +98,12 @@ class ActionMasks:
     def of_step(self, info: Mapping[str, Any], is_over: bool) -> Mapping[str, Any]:
         """Return `info` of a step, with the mask in it if its reset had one.
 
-        Where a game is over nothing is chosen any more, so everything is allowed: many environments
-        then allow nothing, or say nothing.
+        At the end of a game no action is chosen any more, so all are allowed: many environments
+        then give no mask, or one that allows nothing.
 
         Raises:
-          EnvironmentFault: if that is no mask, or allows nothing.
+          EnvironmentFault: if the environment gives something else as a mask, or one that allows
+            nothing.
         """
         if not self._given:
             return info
@@ -116,7 +118,7 @@ class ActionMasks:
         return {**info, KEY: self.now}
 
     def read(self, given: Any) -> np.ndarray:
-        """Return the mask [P] bool of what an environment gives."""
+        """Convert the mask that an environment gives to [P] bool."""
         try:
             allowed = np.concatenate([*_choices(self._space, given), np.zeros(0, np.bool_)])
         except (ValueError, TypeError) as error:  # rows of unequal depth
@@ -144,7 +146,7 @@ class ActionMasks:
 
 
 def _choices(space: Any, given: Any) -> Iterator[np.ndarray]:
-    """Yield what is given for the choices of a space, in their order."""
+    """Yield the part of `given` that belongs to each choice of a space, in order."""
     is_whole = isinstance(given, np.ndarray) or given is None
     if isinstance(space, Dict) and not is_whole:
         for name, one in space.spaces.items():
@@ -159,9 +161,9 @@ def _choices(space: Any, given: Any) -> Iterator[np.ndarray]:
 
 
 def nearest_allowed(action: np.ndarray, mask: np.ndarray, actions: ActionSpec) -> np.ndarray:
-    """Return an action, each choice moved on to the next one that is allowed, around the end.
+    """Move each choice of an action on to the next one that is allowed, cyclically.
 
-    It is [*action_shape], as it is stored; the mask is [P] bool.
+    `action` is [*action_shape], as it is stored; `mask` is [P] bool.
     """
     moved = np.array(action)
     columns = moved.reshape(-1)  # a view
@@ -176,9 +178,9 @@ def nearest_allowed(action: np.ndarray, mask: np.ndarray, actions: ActionSpec) -
 
 
 def all_allowed(actions: np.ndarray, masks: np.ndarray | None, spec: ActionSpec) -> np.ndarray:
-    """Return actions `[E, *action_shape]` of E environments, by their masks [E, P]; None: no mask.
+    """Apply `nearest_allowed` to the actions `[E, *action_shape]` of E environments.
 
-    Each is moved on as by `nearest_allowed`.
+    `masks` are [E, P] bool; without them the actions are returned as they are.
     """
     if masks is None:
         return actions

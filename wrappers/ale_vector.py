@@ -23,7 +23,7 @@ from ritornello.wrappers.vector import EnvVector, StepResult, check_actions
 
 
 def vector_arguments(config: EnvConfig) -> dict[str, Any]:
-    """Return what `AtariVectorEnv` is made with, for one game with its sticky actions filled in."""
+    """Return the arguments of `AtariVectorEnv` for one game with its sticky actions filled in."""
     return {
         "game": rom_name(config.env_id),
         "frameskip": config.action_repeat,
@@ -51,7 +51,7 @@ class AleVector(EnvVector):
     lost lives with real ends in one flag. With both off, its flags mean the end of the game and
     nothing else.
 
-    Owns the emulators; what it returns is the caller's. Not thread-safe.
+    The object owns the emulators; the arrays that it returns are the caller's. Not thread-safe.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class AleVector(EnvVector):
     ) -> None:
         """Make one emulator for each of E root seeds.
 
-        The spec is read off the readable environment; the config has the probability of sticky
-        actions filled in. One thread is for workers, which are one to a core.
+        `spec` was read from the readable environment; `config` has the probability of sticky
+        actions filled in. `threads` threads step the games: 1 in workers, which have a core each.
         """
         self.spec = spec
         self.num_envs = len(seeds)

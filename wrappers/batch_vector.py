@@ -58,16 +58,20 @@ class BatchVector(EnvVector):
         spec: EnvSpec | None = None,
         restorable: bool = False,
     ) -> None:
-        """Make E environments, by a function of their number, with root seeds.
+        """Make E environments.
 
-        Messages call one of them `env_id`, as the user does. Without a spec it is read off them,
-        and at `reset` whether there are masks. If they are restorable, all actions since `reset`
-        are kept, for `state_dict`.
+        Args:
+          make_env: function that makes a vector of so many environments.
+          env_id: id of one of them, for messages.
+          seeds: E root seeds.
+          spec: what the environments show. None: it is read from them, and `reset` finds out
+            whether they have masks.
+          restorable: keep all actions since `reset`, for `state_dict`.
 
         Raises:
           ConfigError: if the spaces or the autoreset mode are not supported.
-          EnvironmentFault: if they cannot be made; and later, if they raise or give what they
-            should not.
+          EnvironmentFault: if the environments cannot be made; later, if they raise an exception or
+            return something invalid.
         """
         self.num_envs, self._env_id = len(seeds), env_id
         self._seeds = [int(seed) for seed in seeds]
@@ -172,7 +176,7 @@ class BatchVector(EnvVector):
         return StepResult(self._stacks, reward, terminated, first, episodes, self.action_mask)
 
     def start(self, mask: np.ndarray) -> np.ndarray:
-        """Start the games of a mask [E] of truth values; return frames `[E, *frame_shape]`."""
+        """Start games where `mask`, [E] bool, is True; return frames `[E, *frame_shape]`."""
         options = {"reset_mask": mask.copy()}
         result = reset_result(self._env.reset(seed=self._game_seeds(), options=options))
         return self._frames(*result, mask)
@@ -184,7 +188,7 @@ class BatchVector(EnvVector):
             env.close()
 
     def describe(self) -> str:
-        """Return in a few words what it is and does at the end of a game."""
+        """Return in a few words what the vector is, and what it does at the end of a game."""
         hides = self.mode is AutoresetMode.SAME_STEP and not self.takes_mask
         advice = (
             " without masks: first steps of later games are not seen, unless reset takes "
@@ -211,7 +215,7 @@ class BatchVector(EnvVector):
         return self._stacks
 
     def _frames(self, observations: Any, info: Any, rows: Any) -> np.ndarray:
-        """Return frames `[E, *frame_shape]`, and note what is allowed in the rows of a mask [E]."""
+        """Return frames `[E, *frame_shape]`; read action masks where `rows`, [E], is True."""
         env = self._one.env
         if isinstance(env, MaskTakenOut):
             observations, given = env.observation(observations), env.action_masks()
@@ -258,7 +262,7 @@ class BatchVector(EnvVector):
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Turn what the body raises into an EnvironmentFault that says where it was."""
+        """Turn an exception in the body into an EnvironmentFault that says where it was raised."""
         try:
             yield
         except ConfigError:
@@ -283,7 +287,7 @@ def _autoreset_mode(env: VectorEnv, env_id: str) -> AutoresetMode:
 
 
 def _method(env: VectorEnv) -> Callable[[], Any] | None:
-    """Return what says the masks of all environments, None if there is no such method."""
+    """Return the method that gives the masks of all environments; None if there is none."""
     name, own = "action_masks", env.unwrapped
     if isinstance(own, SyncVectorEnv) and own.envs[0].has_wrapper_attr(name):
         return lambda: list(own.call(name))
@@ -291,7 +295,7 @@ def _method(env: VectorEnv) -> Callable[[], Any] | None:
 
 
 def _in_numpy(env: VectorEnv, observations: Any) -> VectorEnv:
-    """Return a vector that shows and takes NumPy, by a wrapper of Gymnasium where it does not."""
+    """Return a vector that shows and takes NumPy arrays; Gymnasium has wrappers for others."""
     while isinstance(observations, (Mapping, tuple)):
         parts = observations.values() if isinstance(observations, Mapping) else observations
         observations = next(iter(parts))
@@ -305,7 +309,7 @@ def _in_numpy(env: VectorEnv, observations: Any) -> VectorEnv:
 
 
 def _row_of(value: Any, index: int) -> Any:
-    """Return what belongs to one environment of an array, or of a dict or tuple of arrays."""
+    """Return the part of one environment in an array, or in a dict or tuple of arrays."""
     if isinstance(value, Mapping):
         return {name: _row_of(part, index) for name, part in value.items()}
     if isinstance(value, tuple):

@@ -110,7 +110,7 @@ class Findings:
 
     @contextmanager
     def stopping(self, what: str) -> Iterator[None]:
-        """Stop at whatever the body raises, which is told as an error of the environment."""
+        """Stop at any exception in the body, and report it as an error of the environment."""
         try:
             yield
         except RAISED as error:
@@ -119,7 +119,7 @@ class Findings:
             raise Stop from error
 
     def verdict(self, config: EnvConfig) -> str:
-        """Return the last lines: what to count, or how to train on it."""
+        """Return the last lines: the number of findings, or the command that trains on it."""
         wrongs, notes = self.count("wrong"), self.count("note")
         if wrongs:
             return f"{config.env_id}: {wrongs} wrong, {notes} to look at"
@@ -133,7 +133,7 @@ class Findings:
 
 
 def check(config: EnvConfig, show: Callable[[str], None] = lambda line: None) -> Findings:
-    """Look over one environment; `show` is called with each line when it is found.
+    """Check one environment; call `show` with each line as soon as it is found.
 
     Raises:
       ConfigError: if there is no such environment.
@@ -156,12 +156,12 @@ def check(config: EnvConfig, show: Callable[[str], None] = lambda line: None) ->
 
 
 def _is_plain(config: EnvConfig) -> bool:
-    """Whether its environments are single ones of Gymnasium, which are taken as they are."""
+    """Whether the environments are single ones of Gymnasium, without rules of this program."""
     return not is_atari(config.env_id) and not batch_backend(config)
 
 
 def _check_spaces(config: EnvConfig, spec: EnvSpec, findings: Findings) -> None:
-    """Say what is shown and done; an unsupported space has been told before."""
+    """Report observations and actions; an unsupported space has been reported before."""
     findings.ok(SEEN, start_line.shown_parts(spec))
     of_game = (config.env_id, config.kwargs, config.backend)
     for name in () if is_atari(config.env_id) else tried(*of_game).left_out:
@@ -176,7 +176,7 @@ def _check_spaces(config: EnvConfig, spec: EnvSpec, findings: Findings) -> None:
 
 
 class _Watched(gymnasium.Wrapper):
-    """Looks at what an environment shows itself, before it is made into stored frames."""
+    """Looks at the observations of an environment before they are made into stored frames."""
 
     def __init__(self, env: gymnasium.Env, findings: Findings) -> None:
         """Begin with nothing seen."""
@@ -220,7 +220,7 @@ class _Watched(gymnasium.Wrapper):
 
 
 def _check_reach(box: Box, findings: Findings) -> None:
-    """Say whether the first actions, of mean 0 and deviation 1, are of the size of a Box."""
+    """Report whether the first actions, of mean 0 and deviation 1, fit the size of a Box."""
     low, high = box.low, box.high
     is_odd = (low > -SMALL_REACH) | (high < SMALL_REACH) | ((high - low) > LARGE_REACH)
     is_odd &= np.isfinite(low) & np.isfinite(high)
@@ -235,7 +235,7 @@ def _check_reach(box: Box, findings: Findings) -> None:
 
 
 def _vector(config: EnvConfig, spec: EnvSpec, seeds: list[int], findings: Findings) -> EnvVector:
-    """Return environments as a training has them, whose observations are looked at."""
+    """Return environments as training makes them, whose observations are looked at."""
     if not _is_plain(config):
         return make_env_vector(config, len(seeds), seeds)
 
@@ -265,7 +265,7 @@ def _drawn(vector: EnvVector, step: int, rng: np.random.Generator) -> np.ndarray
 
 @dataclass
 class _Played:
-    """What random actions brought about."""
+    """Results of random actions."""
 
     marks: list[int]  # a hash of what each step showed, which those of a twin must have too
     ends: list[tuple[int, bool]] = field(default_factory=list)  # (steps of a game, terminated)
@@ -273,7 +273,7 @@ class _Played:
 
 
 def _play(vector: EnvVector, steps: int, findings: Findings) -> _Played:
-    """Start games and play so many steps, or fewer if they are slow."""
+    """Start games and play `steps` steps, or fewer if they are slow."""
     played = _Played([hash(vector.reset().tobytes())])
     rng, end_s = np.random.default_rng(SEED), time.monotonic() + PLAY_S
     while len(played.marks) <= steps and time.monotonic() < end_s:
@@ -294,7 +294,7 @@ def _play(vector: EnvVector, steps: int, findings: Findings) -> _Played:
 
 
 def _check_play(config: EnvConfig, spec: EnvSpec, findings: Findings) -> int:
-    """Play games; return how many came to their end. Those of equal seeds must be the same."""
+    """Play games; return how many ended. Games with equal seeds must be the same."""
     seeds = [SEED, SEED + 1]
     with closing(_vector(config, spec, seeds, findings)) as vector:
         first = _play(vector, STEPS, findings)
@@ -317,7 +317,7 @@ def _check_play(config: EnvConfig, spec: EnvSpec, findings: Findings) -> int:
 
 
 def _first_difference(one: _Played, other: _Played) -> int | None:
-    """Return the number of the first step that differs, None if none does that both have."""
+    """Return the number of the first step that differs, among those that both have, or None."""
     pairs = enumerate(zip(one.marks, other.marks, strict=False))
     return next((number for number, marks in pairs if len({*marks}) > 1), None)
 

@@ -37,8 +37,8 @@ def find_gym_spec(env_id: str) -> GymSpec:
     """Return Gymnasium's entry for `env_id`, which may be `module:id` (imports the module).
 
     Raises:
-      ConfigError: if there is none; the message names the nearest ids. Or if the module is not one
-        that the user named (wrappers/trusted_modules.py): then nothing has been imported.
+      ConfigError: if there is none (the message names the nearest ids), or if the user did not name
+        the module (wrappers/trusted_modules.py): then nothing has been imported.
     """
     check_trusted(env_id)
     module_name, colon, name = env_id.rpartition(":")
@@ -87,9 +87,9 @@ def check_env_id(env_id: str) -> None:
 
 
 def problems_of_ids(names: str) -> list[str]:
-    """Return what is wrong with some ids, joined with commas, a line each.
+    """Return one line for each wrong id in `names`, which are joined with commas.
 
-    Where one of them is of a module, all are left to the run, which imports it.
+    If one of the ids is of a module, none is checked: the run imports the module first.
     """
     problems = []
     for env_id in names.split(",") if ":" not in names else ():
@@ -103,8 +103,8 @@ def problems_of_ids(names: str) -> list[str]:
 def is_atari(env_id: str) -> bool:
     """Whether `env_id` is a known Atari game, so that the Atari rules apply.
 
-    They do not to one that is registered to show its memory or play its sound, or to take real
-    numbers: it is taken as Gymnasium has it.
+    They do not apply to an id that is registered to show the game's memory, to play its sound, or
+    to take real numbers: it is used as Gymnasium has it.
     """
     try:
         entry_point = find_gym_spec(env_id).entry_point
@@ -114,13 +114,13 @@ def is_atari(env_id: str) -> bool:
 
 
 def game_arguments(env_id: str) -> dict[str, Any]:
-    """Return all arguments that an id of the Arcade Learning Environment stands for."""
+    """Return all arguments with which an id of the Arcade Learning Environment is registered."""
     defaults = {name: each.default for name, each in signature(AtariEnv).parameters.items()}
     return {**defaults, **find_gym_spec(env_id).kwargs}
 
 
 def beyond_atari_rules(env_id: str) -> str:
-    """Return which of a game's arguments leaves no screen or no joystick, "" if none does."""
+    """Return the argument of a game that leaves it without screen or joystick; "" if none does."""
     given = game_arguments(env_id)
     if given["obs_type"] == "ram":
         return "obs_type='ram'"
@@ -158,7 +158,7 @@ def as_registered(config: EnvConfig) -> EnvConfig:
 
 
 def beyond_ale_vector(config: EnvConfig) -> str:
-    """Return what a game is made with that the fast backend cannot honour, "" if nothing."""
+    """Return the argument of a game that the fast backend cannot honour; "" if there is none."""
     gym_spec = find_gym_spec(config.env_id)
     given = {**gym_spec.kwargs, **kwargs_of(config.kwargs)}
     wrappers = [each.name for each in gym_spec.additional_wrappers or ()]
@@ -171,7 +171,7 @@ def beyond_ale_vector(config: EnvConfig) -> str:
 
 
 def check_game_kwargs(config: EnvConfig) -> None:
-    """Raise ConfigError if an Atari game is to be made with what flags or the rules decide."""
+    """Raise ConfigError if `config.kwargs` of an Atari game has what flags or rules decide."""
     wrong = [name for name in kwargs_of(config.kwargs) if name not in GAME_KWARGS]
     if wrong:
         raise ConfigError(
@@ -214,10 +214,10 @@ def _nearest_ids(name: str, count: int = 4) -> list[str]:
 
 @functools.cache
 def envpool_tasks() -> dict[str, tuple[str, Any, dict[str, Any]]]:
-    """Return what EnvPool has by each of its ids: a module, a class, arguments. Imports EnvPool.
+    """Import EnvPool; return id -> (module, class, arguments).
 
     Raises:
-      ConfigError: if it cannot be imported.
+      ConfigError: if EnvPool cannot be imported.
     """
     try:
         importlib.import_module(ENVPOOL)
@@ -231,7 +231,7 @@ def envpool_tasks() -> dict[str, tuple[str, Any, dict[str, Any]]]:
 
 @functools.cache
 def envpool_worlds() -> frozenset[str]:
-    """Return EnvPool's ids that are no games of Atari; none where it is not installed."""
+    """Return EnvPool's ids that are no Atari games; none if EnvPool is not installed."""
     if importlib.util.find_spec(ENVPOOL) is None:
         return frozenset()
     return frozenset(
@@ -240,7 +240,7 @@ def envpool_worlds() -> frozenset[str]:
 
 
 def envpool_task(env_id: str, rom: str | None) -> str:
-    """Return EnvPool's id of a game; `rom` is None but of an Atari game.
+    """Return EnvPool's id of a game; `rom` is None unless it is an Atari game.
 
     Raises:
       ConfigError: if EnvPool is not installed, or has no such environment.

@@ -24,12 +24,13 @@ DECIDED_HERE = {
 
 
 def kwargs_text(value: Any, where: str = WHERE) -> str:
-    """Return arguments in their normal form; "" for none. They are a mapping, or one in JSON.
+    """Return arguments, given as a mapping or as one in JSON, in their normal form; "" for none.
 
-    Messages name the flag that they are of, `where`.
+    `where` is the name of their flag, for messages.
 
     Raises:
-      ConfigError: if it is no mapping of names to plain data, or names what is not for the user.
+      ConfigError: if `value` is no mapping of names to plain data, or has a name that is not for
+        the user.
     """
     if isinstance(value, str):
         value = parse_json(value, where) if value.strip() else {}

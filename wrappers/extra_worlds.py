@@ -78,9 +78,9 @@ WORLDS = (
 
 
 def world_of(name: str) -> World | None:
-    """Return the world of an environment by its id; None if it needs no package of its own.
+    """Return the world of the environment with this id; None if it needs no package of its own.
 
-    One that somebody has registered belongs to a world by its entry point alone.
+    An id that is registered belongs to a world by its entry point alone.
     """
     entry = gymnasium.registry.get(name)
     place = name if entry is None else str(entry.entry_point)
@@ -88,10 +88,11 @@ def world_of(name: str) -> World | None:
 
 
 def prepare_world(name: str) -> None:
-    """See that the package of an environment is there, and that its ids are registered.
+    """Make sure that the package of an environment is installed, and its ids are registered.
 
     Raises:
-      ConfigError: if it is not installed, with the command that installs it, or cannot be imported.
+      ConfigError: if the package is not installed, with the command that installs it, or cannot be
+        imported.
     """
     world = world_of(name)
     if world is None:
@@ -105,9 +106,9 @@ def prepare_world(name: str) -> None:
 
 
 def draw_without_display() -> None:
-    """Let MuJoCo draw pictures where there is no display, unless the user says by which library.
+    """Let MuJoCo draw pictures without a display, unless the user has chosen a library for it.
 
-    It takes GLFW by itself, which needs a display.
+    By default it takes GLFW, which needs a display.
     """
     has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if has_display or sys.platform != "linux" or importlib.util.find_spec("mujoco") is None:

@@ -22,8 +22,8 @@ MAX_ID_LENGTH = 200  # the longest id of Gymnasium and its games has 42
 def expand_games(text: str) -> str:
     """Return the ids of the games meant by `text`, joined with commas, in the order of their tasks.
 
-    It has ids and names of sets, separated by commas: `six`, `three`, or `all`, which is every
-    NoFrameskip-v4 game that ale-py can play here.
+    `text` holds ids and names of sets, separated by commas. The sets are `six`, `three`, and `all`:
+    every NoFrameskip-v4 game that ale-py can play here.
 
     Raises:
       ConfigError: if there is an empty name, a game comes twice, or there are too many.

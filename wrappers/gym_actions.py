@@ -27,13 +27,13 @@ MAX_COLUMNS = 10_000  # of a stored action; more is a mistake rather than an act
 
 
 class ActionCode:
-    """What the actions of a space are, and what their rows mean."""
+    """The actions of a space, and the meaning of their rows."""
 
     def __init__(self, space: Any) -> None:
         """Read a space.
 
         Raises:
-          ConfigError: if it is not supported; the message is a part of a sentence.
+          ConfigError: if the space is not supported; the message is a part of a sentence.
         """
         check_supported("an action", space, MAX_CHOICES)
         self._space = space
@@ -57,13 +57,13 @@ class ActionCode:
         return tuple(map(str, range(start, start + self.actions.parts[0].count)))
 
     def decode(self, action: Any) -> Any:
-        """Return what a stored action means: one integer, or a row of numbers."""
+        """Return the action, as the environment takes it, of a stored integer or row of numbers."""
         if self._start is not None:
             return action + self._start
         return _decoded(self._space, iter([action] if self.is_single_choice else action))
 
     def decode_all(self, actions: np.ndarray) -> Any:
-        """Return what E stored actions `[E, *action_shape]` mean, as a vector of them takes it."""
+        """Return E stored actions `[E, *action_shape]` as a vector of environments takes them."""
         space = self._space
         if self._start is not None:
             return (actions + self._start).astype(space.dtype, copy=False)
@@ -108,7 +108,7 @@ def _parts_of(leaf: Box | Discrete | MultiBinary | MultiDiscrete) -> list[Action
 
 
 def _decoded(space: Any, row: Iterator[float]) -> Any:
-    """Return an action of a space, of whose numbers the next ones of a row are."""
+    """Return an action of a space, made of the next numbers of a row."""
     if isinstance(space, Discrete):
         return int(next(row)) + int(space.start)
     if isinstance(space, Dict):

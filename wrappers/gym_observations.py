@@ -52,16 +52,17 @@ class _Leaf:
 
 
 class ObservationCode:
-    """Makes one array of what an environment shows.
+    """Makes one array of each observation of an environment.
 
-    `shape` and `dtype` are those of the array; `parts` is what is in it if it is a block of bytes.
+    `shape` and `dtype` are those of the array; `parts` are the parts in it if it is a block of
+    bytes.
     """
 
     def __init__(self, space: Any, said: Any = None) -> None:
-        """Read a space; the environment has said where its channels are: first, last or None.
+        """Read a space; `said` is where the environment has its channels: first, last or None.
 
         Raises:
-          ConfigError: if it is not supported; the message is a part of a sentence.
+          ConfigError: if the space is not supported; the message is a part of a sentence.
         """
         check_supported("an observation", space, MAX_NUMBERS)
         self._space = space
@@ -88,12 +89,12 @@ class ObservationCode:
             self.dtype = "uint8"
 
     def all_of(self, observations: Any, count: int) -> np.ndarray:
-        """Return what a vector of `count` environments shows as [count, *shape].
+        """Return the observations of a vector of `count` environments as [count, *shape].
 
         A Box takes one pass over all of them, everything else one for each.
 
         Raises:
-          EnvironmentFault: if it is not as its space says.
+          EnvironmentFault: if an observation does not fit its space.
         """
         if isinstance(self._space, Box):
             return self._leaves[0].encode(observations, count)
@@ -122,7 +123,7 @@ def _leaf(space: Space, said: Any, path: str) -> _Leaf:
     """Return how one leaf is stored.
 
     Raises:
-      ConfigError: if it cannot be; the message is a part of a sentence.
+      ConfigError: if the leaf is not supported; the message is a part of a sentence.
     """
     if not isinstance(space, Box):
         return _choices(space, path)

@@ -70,14 +70,14 @@ class GymVector(EnvVector):
         *,
         restorable: bool = False,
     ) -> None:
-        """Make one environment for each of E root seeds, of which those of the episodes are.
+        """Make E environments; the seeds of their episodes follow from E root `seeds`.
 
-        What `make_env` makes shows single frames of `spec`. If they are restorable, the actions of
-        the running games are kept, for `state_dict`.
+        `make_env` makes one environment, whose observations are single frames of `spec`. With
+        `restorable`, the actions of the running games are kept, for `state_dict`.
 
         Raises:
-          EnvironmentFault: if an environment cannot be made; and later, from `reset` and `step`,
-            if one raises or gives what it should not.
+          EnvironmentFault: if an environment cannot be made; later, from `reset` and `step`, if one
+            raises an exception or returns something invalid.
         """
         self.spec = spec
         self.num_envs = len(seeds)
@@ -132,7 +132,7 @@ class GymVector(EnvVector):
                 log.warning("env %s raised %s.", self.spec.env_id, describe(error, "when closed"))
 
     def render(self) -> np.ndarray:
-        """Return what the first environment draws as a picture [H, W, 3] uint8."""
+        """Return the picture that the first environment draws, [H, W, 3] uint8."""
         try:
             return picture_of(self._envs[0].render())
         except RAISED as error:

@@ -43,10 +43,10 @@ def _is_stack(shape: tuple[int, ...]) -> bool:
 def channel_axes(shape: tuple[int, ...], said: Any = None) -> tuple[int, ...]:
     """Return which axes of an image are not its height and width: none of (84, 84).
 
-    The environment may say so: `metadata = {"channels": "first"}`, or "last". Otherwise the first
-    axis has the channels if it is as short as channels are, (3, 64, 64), or else the odd one out:
-    (12, 84, 84) and (8, 60, 80), but not (64, 64, 3), (8, 8, 12) or (7, 7, 30). Of a stack of
-    images, the first axis counts them.
+    `said` is what the environment says: `metadata = {"channels": "first"}`, or "last". Otherwise
+    the first axis has the channels if it is as short as channels are, (3, 64, 64), or else the odd
+    one out: (12, 84, 84) and (8, 60, 80), but not (64, 64, 3), (8, 8, 12) or (7, 7, 30). The first
+    axis of a stack of images counts them.
     """
     if len(shape) == 2:
         return ()
@@ -68,7 +68,7 @@ def channel_axes(shape: tuple[int, ...], said: Any = None) -> tuple[int, ...]:
 
 
 def turned(image: np.ndarray, axes: tuple[int, ...], *count: int) -> np.ndarray:
-    """Return an image as [C, H, W], or so many as [count, C, H, W]; only stacks are copied.
+    """Return an image as [C, H, W], or `count` images as [count, C, H, W]; only stacks are copied.
 
     An image has two to four axes, after that of the count if there is one. `axes` are those of them
     that are not its height and width (`channel_axes`).
@@ -79,12 +79,12 @@ def turned(image: np.ndarray, axes: tuple[int, ...], *count: int) -> np.ndarray:
 
 
 def picture_of(value: Any) -> np.ndarray:
-    """Return what an environment renders as a picture [H, W, 3] uint8, of a film or a check.
+    """Return what an environment has rendered as a picture [H, W, 3] uint8, for a film or a check.
 
     Truth values and real numbers up to 1 are scaled; gray pictures get three equal channels.
 
     Raises:
-      EnvironmentFault: if it is no picture.
+      EnvironmentFault: if `value` is no picture.
     """
     picture: np.ndarray = value if isinstance(value, np.ndarray) else np.zeros(0)
     if picture.ndim == 3 and picture.shape[2] == 1:

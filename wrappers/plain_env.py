@@ -27,7 +27,7 @@ class PlainEnv(gymnasium.Wrapper):
     """Shows frames of an `EnvSpec`, and takes actions as they are stored."""
 
     def __init__(self, env: gymnasium.Env, env_id: str) -> None:
-        """Wrap an environment that is not Atari's, which the user calls `env_id`.
+        """Wrap an environment that is not Atari's; `env_id` is its id, for messages.
 
         Raises:
           ConfigError: if its spaces are not supported.
@@ -100,7 +100,7 @@ def step_result(result: Any) -> tuple[Any, float, bool, bool, Mapping[str, Any]]
     """Return the five things that `step` returned, the observation as it is.
 
     Raises:
-      EnvironmentFault: if there are others, or they are of another kind.
+      EnvironmentFault: if there are not five things, or they are of other types.
     """
     if not isinstance(result, tuple) or len(result) != 5:
         got = f"{len(result)} values" if isinstance(result, tuple) else shown(result)

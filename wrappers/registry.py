@@ -87,11 +87,11 @@ def choose_backend(
 
 @functools.cache
 def make_env_spec(config: EnvConfig) -> EnvSpec:
-    """Read the spec off real environments, made for it (once per config) and closed again.
+    """Make environments, once per config, and return the spec that they show.
 
     Raises:
-      ConfigError: if an id is unknown, its spaces are not supported, something that it needs is
-        not installed, or several games do not show alike.
+      ConfigError: if an id is unknown, its spaces are not supported, a package that it needs is not
+        installed, or several games do not show alike.
     """
     own = [_own_spec(replace(game, actions=())) for game in config.games]
     if len(own) == 1 and not config.actions:
@@ -135,10 +135,10 @@ class Trial(NamedTuple):
 def tried(env_id: str, kwargs: str = "", backend: BackendChoice = "auto") -> Trial:
     """Make an environment that is not Atari's, two if it is a vector; do one step and close it.
 
-    A mistake is better told before workers are started than by them.
+    A mistake is reported here more clearly than by workers.
 
     Raises:
-      ConfigError: if there is none, it raises, or does not keep to what it announces.
+      ConfigError: if there is no such environment, it raises an exception, or breaks its spaces.
     """
     from ritornello.wrappers.gym_vector import GymVector
     from ritornello.wrappers.plain_env import PlainEnv
@@ -195,12 +195,12 @@ def check_rendering(config: EnvConfig, render_mode: str) -> None:
 
 @functools.cache
 def steps_per_s(config: EnvConfig) -> float:
-    """Return how many steps of one game a film shows in a second, so that it runs as it should.
+    """Return how many steps of one game a film shows in a second, for its natural speed.
 
-    An environment says so in metadata["render_fps"]; one that does not runs as consoles do.
+    An environment gives its own in metadata["render_fps"]; others run at the speed of consoles.
 
     Raises:
-      ConfigError: if it cannot be made, which is done (once per config) to ask it.
+      ConfigError: if the environment cannot be made, which is done once per config.
     """
     if is_atari(config.env_id):
         return FRAMES_PER_S / config.action_repeat
@@ -214,7 +214,7 @@ def steps_per_s(config: EnvConfig) -> float:
 
 
 def max_game_steps(config: EnvConfig) -> int | None:
-    """Return after how many agent steps Gymnasium or a rule cuts a game off; None: after none."""
+    """Return after how many agent steps Gymnasium or a rule ends a game; None: no limit."""
     if not is_atari(config.env_id):
         own = find_gym_spec(config.env_id).max_episode_steps
         steps = kwargs_of(config.kwargs).get("max_episode_steps") or own
@@ -223,7 +223,7 @@ def max_game_steps(config: EnvConfig) -> int | None:
 
 
 def advice_on_limit(config: EnvConfig) -> str:
-    """Return how games get a limit of steps, "" if they have one."""
+    """Return how to give games a limit of steps; "" if they have one."""
     if max_game_steps(config) is not None:
         return ""
     kwargs = json.dumps({**kwargs_of(config.kwargs), "max_episode_steps": 1000})
@@ -235,14 +235,14 @@ def advice_on_limit(config: EnvConfig) -> str:
 
 @contextmanager
 def _tidied(env_id: str) -> Iterator[None]:
-    """Undo what the environments of the body change in this process, and end what they start."""
+    """Undo what environments in the body change in this process, and end processes they start."""
     with settings_kept(), started_in_here_ended(), told_if_slow(env_id):
         yield
 
 
 @contextmanager
 def _made_for_once(config: EnvConfig, render_mode: str | None = None) -> Iterator[gymnasium.Env]:
-    """Yield one environment and close it; what goes wrong with it is a ConfigError."""
+    """Yield one environment and close it; an exception of it becomes a ConfigError."""
     make_env = _env_maker(config, render_mode)
     with _tidied(config.env_id):
         with told_in_one_line(config.env_id, "when it was made"), warnings.catch_warnings():
@@ -265,12 +265,17 @@ def make_env_vector(
     render_mode: str | None = None,
     threads: int = 1,
 ) -> EnvVector:
-    """Make E environments that are stepped together, with a root seed for each.
+    """Make E environments that are stepped together.
 
-    Equal seeds give equal games with the same backend. `tasks` has the number of the game that each
-    of them plays; None: the first one. Neighbours that play the same game are cheapest. One that is
-    restorable, whose `state_dict` can be asked for, or has a render_mode, "human" or "rgb_array",
-    needs Gymnasium. Where the backend can, so many threads step them.
+    Args:
+      config: which environments, and what they show.
+      num_envs: E, number of environments.
+      seeds: E root seeds; equal seeds give equal games with the same backend.
+      tasks: number of the game that each environment plays, by default the first. Neighbours that
+        play the same game are cheapest.
+      restorable: make a vector with a `state_dict`, which needs Gymnasium.
+      render_mode: "human" or "rgb_array"; needs Gymnasium.
+      threads: number of threads that step the environments, if the backend can use them.
 
     Raises:
       ConfigError: if the environment is unknown or not supported.
@@ -316,10 +321,10 @@ def make_single_env(config: EnvConfig, render_mode: str | None = None) -> gymnas
 
 
 def runnable(game: EnvConfig, spec: EnvSpec) -> EnvConfig:
-    """Return one game's config with the agent's actions, () if they are the game's own.
+    """Return the config of one game with the agent's actions; () if they are the game's own.
 
-    Whether FIRE is pressed at the start of a game is decided by its own actions, so that it starts
-    as it does when it is played alone.
+    Whether FIRE is pressed at the start of a game depends on its own actions, so that it starts as
+    it does when it is played alone.
     """
     own, actions = _own_spec(replace(game, actions=())), spec.action_meanings
     if actions == own.action_meanings:

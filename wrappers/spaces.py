@@ -25,10 +25,10 @@ def leaves(space: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def values(space: Any, value: Any, path: str = "") -> Iterator[Any]:
-    """Yield what `value` has at each leaf of its space, in the order of `leaves`.
+    """Yield the part of `value` at each leaf of its space, in the order of `leaves`.
 
     Raises:
-      EnvironmentFault: if it has other parts than its space.
+      EnvironmentFault: if `value` has other parts than its space.
     """
     if not isinstance(space, (Dict, Tuple)):
         yield value
@@ -57,8 +57,8 @@ def _named(space: Dict | Tuple) -> list[tuple[Any, Space]]:
 def check_supported(what: str, space: Any, most: int) -> None:
     """Raise ConfigError, with a part of a sentence, if a network could not have such a space.
 
-    All of "an observation" or "an action" may have `most` numbers, n for a choice among n.
-    Allocates nothing.
+    `what` is "an observation" or "an action". All of it may have `most` numbers, where a choice
+    among n counts as n. Nothing is allocated.
     """
     count = 0
     for path, leaf in leaves(space):
@@ -86,7 +86,7 @@ def _numbers_in(leaf: Space) -> int:
 
 
 def of_another_package(space: Any) -> str:
-    """Return that a space is one of Gym before Gymnasium, or of the like; "" if it is not."""
+    """Return a sentence if a space is one of Gym before Gymnasium, or of the like; else ""."""
     kind = type(space)
     if isinstance(space, gymnasium.Space) or not hasattr(gymnasium.spaces, kind.__name__):
         return ""

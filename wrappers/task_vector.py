@@ -34,10 +34,10 @@ COMMON_FIELDS = (
 
 
 def common_spec(config: EnvConfig, own: Sequence[EnvSpec]) -> EnvSpec:
-    """Return the spec of games together, each of which has one of its own, with its own actions.
+    """Return the spec of several games together; `own` has that of each, with its own actions.
 
     Raises:
-      ConfigError: if the games do not show alike, or one has no such actions.
+      ConfigError: if the games do not show alike, or one lacks an action that `config` names.
     """
     for other in own[1:]:
         _check_alike(own[0], other)
@@ -88,7 +88,7 @@ class TaskVector(EnvVector):
     def __init__(self, spec: EnvSpec, parts: Sequence[EnvVector]) -> None:
         """Put the parts together, in the order of their environments.
 
-        They show and accept what the spec of all games says.
+        The parts show and accept what `spec`, that of all games, says.
         """
         self.spec = spec
         self.num_envs = sum(part.num_envs for part in parts)

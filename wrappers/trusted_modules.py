@@ -30,12 +30,12 @@ _trusted_kwargs: set[str] = set()
 
 
 def module_of(env_id: str) -> str:
-    """Return the module that an id asks for, or "" if it is a plain id."""
+    """Return the module in an id of the form `module:id`; "" for a plain id."""
     return env_id.rpartition(":")[0]
 
 
 def trust_modules_of(names: str) -> None:
-    """Allow the modules in some names, joined with commas, that the user has typed."""
+    """Allow the modules in `names`, joined with commas, that the user has typed."""
     _trusted.update(filter(None, map(module_of, names.split(","))))
 
 
@@ -63,10 +63,10 @@ def trust_forgotten() -> Iterator[None]:
 
 
 def check_trusted(names: str, source: str = "a file", *, flag: str = "env") -> None:
-    """Raise ConfigError if some names, joined with commas, need a module that is not allowed.
+    """Raise ConfigError if one of `names`, joined with commas, needs a module that is not allowed.
 
-    They are ids of environments, or names of other parts of a user's own, from anywhere: messages
-    name the source, and the flag that has these values.
+    The names are ids of environments, or of other parts of a user's own. For the message, `source`
+    says where they come from, and `flag` which flag has them.
     """
     plain = "a plain id" if flag == "env" else "a plain name"
     for name in names.split(","):
@@ -83,7 +83,7 @@ def check_trusted(names: str, source: str = "a file", *, flag: str = "env") -> N
 
 
 def written(flag: str, module: str = "<module>") -> str:
-    """Return how a part of a module is named on a command line."""
+    """Return how a part in a module is written on a command line."""
     if flag == "replay_parameters":
         return f'"type": "{module}:<name>" in --replay_parameters'
     return f"--{flag}={module}:{'<id>' if flag == 'env' else '<name>'}"
@@ -95,7 +95,7 @@ def trust_kwargs(text: str) -> None:
 
 
 def check_trusted_kwargs(text: str, source: str = "a file") -> None:
-    """Raise ConfigError if arguments (`kwargs_text`) that were not typed hold a text."""
+    """Raise ConfigError if arguments (`kwargs_text`) that were not typed have a text value."""
     if text in _trusted_kwargs or _EVERYTHING in _trusted or not holds_text(text):
         return
     raise ConfigError(

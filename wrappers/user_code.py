@@ -35,7 +35,7 @@ _INSTALLED = tuple(
 
 @contextmanager
 def told_in_one_line(env_id: str, doing: str) -> Iterator[None]:
-    """Turn whatever the body raises into a ConfigError, which ends a start with exit status 2."""
+    """Turn any exception in the body into a ConfigError, which ends a start with exit status 2."""
     try:
         yield
     except EnvironmentFault as fault:
@@ -48,11 +48,11 @@ def told_in_one_line(env_id: str, doing: str) -> Iterator[None]:
 
 @contextmanager
 def told_if_slow(env_id: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
-    """Say on the standard error stream where the environment's code is, if it does not come back.
+    """Report on standard error where the environment's code is, if it does not return.
 
     Before workers are started nobody watches over an environment, and one that hangs would leave
-    the user in front of an empty terminal. It is not ended: to load may take long. The first line
-    comes after `patience_s`, and each later one after twice as long.
+    the user in front of an empty terminal. It is not ended, because loading may take long. The
+    first line comes after `patience_s` seconds, and each later one after twice as long.
     """
     caller = threading.get_ident()
 
@@ -75,11 +75,11 @@ ENV_RULE = "Expected module:id, where importing the module registers the id with
 def import_module(name: str, asked: str, *, flag: str = "env", rule: str = ENV_RULE) -> None:
     """Import the module of `module:id`, so that it registers the id.
 
-    Messages have the whole name that the user has `asked` for, the flag in which it stands, and the
-    rule, one sentence on what is expected of the module.
+    For messages, `asked` is the whole name that the user has typed, `flag` the name of its flag,
+    and `rule` a sentence on what is expected of the module.
 
     Raises:
-      ConfigError: if it cannot be imported, or raises.
+      ConfigError: if the module cannot be imported, or raises an exception.
     """
     if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
         stem = Path(name).name.removesuffix(".py")
@@ -121,7 +121,7 @@ def import_module(name: str, asked: str, *, flag: str = "env", rule: str = ENV_R
 
 
 def fault_of(where: str, error: BaseException) -> EnvironmentFault:
-    """Return what an environment's code raised, or a check of what it gave, as a fault there."""
+    """Return an exception of an environment's code, or of a check of it, as a fault at `where`."""
     wrong = str(error) if isinstance(error, PlatformError) else f"raised {describe(error)}."
     return EnvironmentFault(f"{where}: {wrong}")
 

@@ -30,7 +30,7 @@ from ritornello.core.spec import ActionSpec, EnvSpec
 
 @dataclass
 class StepResult:
-    """What one step of E environments gave; arrays are the caller's until the next step."""
+    """Results of one step of E environments; arrays are the caller's until the next step."""
 
     stacks: np.ndarray  # [E, S, *frame_shape], newest frame last; may be reused by the next step
     reward: np.ndarray  # [E] float32, raw
@@ -76,10 +76,10 @@ class EnvVector:
         )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> np.ndarray:
-        """Go to a place taken by `state_dict` and return the stacks shown there.
+        """Go to the place of a state from `state_dict`; return the stacks shown there.
 
         Raises:
-          StateError: if it is no such state.
+          StateError: if `state` is malformed.
           CheckpointError: if the state belongs to other environments.
         """
         raise NotImplementedError
@@ -114,8 +114,8 @@ def saved_seeds(state: Mapping[str, Any], env_id: str, num_envs: int) -> list[in
     """Return the seeds of a saved state of these environments.
 
     Raises:
-      StateError: if it is no such state.
-      CheckpointError: if it is of other environments.
+      StateError: if `state` is malformed.
+      CheckpointError: if the state is of other environments.
     """
     seeds = items(state, "seeds", int, default=())
     saved_id = item(state, "env_id", str, default="several games")

@@ -26,7 +26,7 @@ SCREEN_HEIGHT, SCREEN_WIDTH = 72, 128  # in pixels, as Sample Factory learns ViZ
 
 
 def as_shown(env: gymnasium.Env) -> gymnasium.Env:
-    """Return an environment as it is learned from, if its world has a view of its own."""
+    """Return the environment with the view of its world, if that has one."""
     seen = getattr(env, "observation_space", None)
     parts = seen.spaces if isinstance(seen, Dict) else {}
     if _is_of("minigrid", env) and _is_box(parts.get("image")):
@@ -37,7 +37,7 @@ def as_shown(env: gymnasium.Env) -> gymnasium.Env:
 
 
 def left_out_of(env: gymnasium.Env) -> tuple[str, ...]:
-    """Return which parts of an observation a view leaves out."""
+    """Return the names of the parts of an observation that a view leaves out."""
     return env.get_wrapper_attr("left_out") if env.has_wrapper_attr("left_out") else ()
 
 
