@@ -115,9 +115,9 @@ def build_model(flags: Flags, spec: EnvSpec, seed: int = 0) -> ActorCritic:
 
 
 def model_of_shapes(flags: Flags, spec: EnvSpec) -> ActorCritic:
-    """Return a model whose weights have shapes and no memory, so that any size can be weighed.
+    """Return a model whose weights have shapes but no memory, so that any size can be weighed.
 
-    A network of a user's own that torch's device "meta" cannot build is built as it is.
+    A user's network that torch's device "meta" cannot build is built with memory.
     """
     try:
         with torch.device("meta"):
@@ -127,10 +127,10 @@ def model_of_shapes(flags: Flags, spec: EnvSpec) -> ActorCritic:
 
 
 def make_algorithm(flags: Flags, buffers: Sequence[str] = ()) -> Algorithm:
-    """Return the algorithm of --algorithm with its config, for replay buffers of these names.
+    """Return the algorithm of --algorithm with its config; `buffers` names the replay buffers.
 
     Raises:
-      ConfigError: if there is none of that name, or a value cannot be.
+      ConfigError: if there is no such algorithm, or a value is not allowed.
     """
     kind = ALGORITHMS.find(flags.algorithm)
     if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
@@ -155,7 +155,7 @@ def foreign_flags(flags: Flags) -> set[str]:
 def without_effect(flags: Flags, argv: Sequence[str]) -> list[str]:
     """Return those of `foreign_flags` that switch something on.
 
-    Of flags that are always on only those typed in `argv` count.
+    Flags that are on by default count only if they are typed in `argv`.
     """
     foreign = foreign_flags(flags)
     typed, off = modern(named_values(argv)), (None, 0, "none")
@@ -187,7 +187,7 @@ def optimiser_config(flags: Flags) -> OptimiserConfig:
 
 
 def _gradients_due(flags: Flags) -> Callable[[], bool] | None:
-    """Return what says at which updates the gradient of each layer is measured."""
+    """Return a function that says at which updates the gradient of each layer is measured."""
     if not flags.gradient_metrics:
         return None
     from ritornello.agent.learning.layer_gradients import every
@@ -234,11 +234,10 @@ class Blueprint:
     ) -> Blueprint:
         """Resolve flags against the environment and the machine. Starts nothing.
 
-        `worker_count` is that of a cluster, where the flag leaves it to the program; None: as the
-        flag says.
+        `worker_count` is the number of workers on a cluster, if the flag does not give it.
 
         Raises:
-          ConfigError: if they cannot be honoured here.
+          ConfigError: if the flags cannot be honoured here.
         """
         assert flags.seed is not None, "ritornello.agent.session.prepare draws a seed first"
         if flags.op_mode != "test":  # made again later; here only to refuse
@@ -293,12 +292,12 @@ class Blueprint:
 
     @property
     def own_seed(self) -> int:
-        """The root seed of what only this learner plays and draws."""
+        """The root seed of all that only this learner plays and draws."""
         seed, rank = self.flags.seed or 0, self.place.rank
         return seed if rank == 0 else child_seed(seed, "learner", rank)
 
     def learner(self, group: ProcessGroup = SINGLE_PROCESS) -> Learner:
-        """Return a learner with freshly initialised weights, the same in all of several."""
+        """Return a learner with freshly initialised weights, equal in all learners of a run."""
         flags, choices = self.flags, self.choices
         seed = child_seed(flags.seed or 0, "model") % 2**32
         model = self.model(seed).to(choices.device)
@@ -319,7 +318,7 @@ class Blueprint:
         )
 
     def workers(self, life: int = 0) -> list[WorkerConfig]:
-        """Return the config of every worker; those of different lives play different games."""
+        """Return the config of every worker; workers of different `life` play different games."""
         shares, choices = task_shares(self.flags, self.env_spec), self.choices
         dealt = deal_tasks(shares, choices.worker_count, choices.envs_per_worker)
         first_core = _seat(self.flags, self.place) * self.choices.worker_count
@@ -351,7 +350,7 @@ class Blueprint:
         return [dealt.count(task) for task in range(self.env_spec.task_count)]
 
     def gateway(self, life: int = 0) -> GatewayConfig:
-        """Return the config of the gateway to workers on a Ray cluster; `life` as of `workers`."""
+        """Return the config of the gateway to workers on a Ray cluster; `life` as for `workers`."""
         from ritornello.agent.cluster.gateway import GatewayConfig
         from ritornello.agent.cluster.ray_cluster import RayCluster, RaySettings, python_paths
 
@@ -373,7 +372,7 @@ class Blueprint:
     def server(self, life: int = 0) -> ServerConfig | None:
         """Return the config of the inference server, or None if workers act themselves.
 
-        Servers of different lives draw other actions.
+        Servers of different `life` draw other actions.
         """
         if self.choices.inference == "worker":
             return None

@@ -28,7 +28,7 @@ class FlatWeights:
     """
 
     def __init__(self, model: nn.Module, torso_format: WeightFormat = PLAIN) -> None:
-        """Lay out the state of `model`: the torso's parameters in this format, the rest as is.
+        """Lay out the state of `model`; the torso's parameters get `torso_format`.
 
         Kernels that `model` keeps in NHWC order stay in it whatever the format says.
         """
@@ -54,7 +54,7 @@ class FlatWeights:
         return self.views_of(torch.from_numpy(block))
 
     def views_of(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return name -> tensor views into such a block on any device."""
+        """Return name -> tensor views into such a block as a tensor on any device."""
         return {
             name: flat[offset : offset + nbytes].view(dtype).as_strided(shape, strides)
             for name, shape, strides, dtype, offset, nbytes in self._entries
@@ -102,8 +102,8 @@ class ActingModel:
     ) -> None:
         """Own `model`, which is on the CPU; its weights are arbitrary until the first `refresh`.
 
-        The layout of the board is `weights`, and so are the weights of a model that computes on the
-        CPU. On another device the torso's parameters are of `torso_dtype`.
+        `weights` is the layout of the board. On the CPU the model's weights have it too; on another
+        `device` the torso's parameters are of `torso_dtype`.
         """
         self.model = model
         self.version = NO_VERSION  # learner updates in the weights

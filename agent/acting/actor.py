@@ -30,7 +30,7 @@ ONE_CHOICE = ActionSpec((ActionPart(CHOICE, 1),))  # stored as any other choice
 
 
 class Observation(NamedTuple):
-    """All that E environments show to who acts in them; their next step may reuse the arrays."""
+    """All that E environments show to an actor; their next step may reuse the arrays."""
 
     stacks: np.ndarray  # [E, S, *frame_shape] uint8 or float32
     first: np.ndarray  # [E] bool, the first observation after a reset
@@ -47,7 +47,7 @@ class Observation(NamedTuple):
         actions: ActionSpec = ONE_CHOICE,
         action_mask: np.ndarray | None = None,
     ) -> Observation:
-        """Return what environments show that have just been reset; by default all play game 0."""
+        """Return the observation of environments that were just reset, by default of game 0."""
         count = len(stacks)
         return cls(
             stacks,
@@ -59,7 +59,7 @@ class Observation(NamedTuple):
         )
 
     def after(self, action: np.ndarray, result: StepResult) -> Observation:
-        """Return what they show after a step in which `action` gave `result`."""
+        """Return the observation after a step in which `action` gave `result`."""
         return Observation(
             result.stacks, result.first, action, result.reward, self.task_id, result.action_mask
         )
@@ -67,7 +67,7 @@ class Observation(NamedTuple):
 
 @dataclass(frozen=True)
 class Action:
-    """What an actor decided for its E environments, and what must be recorded of it."""
+    """Decisions of an actor for its E environments, and what must be recorded of them."""
 
     action: np.ndarray  # [E, *action_shape], as the spec stores it
     params: np.ndarray  # [E, P] float32, of the distribution from which it was drawn
@@ -102,8 +102,8 @@ class Actor:
     ) -> None:
         """Wrap an acting model on `device`; equal seeds give equal draws on the same device.
 
-        Observations and answers are on the CPU in any case. A greedy actor takes the most probable
-        action instead of a draw.
+        Observations and actions are on the CPU in any case. With `with_features`, actions carry
+        features; a `greedy` actor takes the most probable action instead of a draw.
         """
         self._model = model
         self._device = torch.device(device)
@@ -131,8 +131,8 @@ class Actor:
     def decide(self, observation: Observation, state: torch.Tensor) -> tuple[Action, torch.Tensor]:
         """Choose actions given the memory; return them and the memory after them.
 
-        The caller keeps the memory, [E, state_count] on the device, which is not written to. Stacks
-        are in pinned memory if the device is a GPU.
+        `state`, [E, state_count] on the device, is the memory; the caller keeps it, and it is not
+        written to. If the device is a GPU, the stacks are in pinned memory.
         """
         _, features, heads, after = self.forward(observation, state)
         decision = Action(
@@ -145,12 +145,12 @@ class Actor:
         return decision, after
 
     def forward(self, observation: Observation, state: torch.Tensor) -> ActingPass:
-        """Show observations to the model and choose nothing; arguments as those of `decide`."""
+        """Run the model on observations and choose nothing; the arguments are those of `decide`."""
         inputs = self._inputs(observation)
         return ActingPass(inputs, *self._model(inputs, state))
 
     def _inputs(self, observation: Observation) -> Inputs:
-        """Return what the model may look at; on the device if it does."""
+        """Return the inputs of the model as tensors."""
         envs, depth, channels = observation.stacks.shape[:3]
         frame = observation.stacks.shape[3:]
         obs = torch.from_numpy(observation.stacks).view(envs, depth * channels, *frame)
@@ -170,7 +170,7 @@ class Actor:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` took.
+        """Take over a state from `state_dict`.
 
         Raises:
           StateError: if it is of another model.
@@ -186,7 +186,7 @@ class Actor:
 
 
 class ActionSource(Protocol):
-    """Chooses the actions of one group of environments: asked first, and answered when needed.
+    """Chooses the actions of one group of environments, in two calls: `ask`, then `answer`.
 
     Between the two the caller may do something else, such as stepping another group.
     """
@@ -196,17 +196,17 @@ class ActionSource(Protocol):
         """Learner updates in the weights of the last answer."""
 
     def ask(self, observation: Observation) -> None:
-        """Say what the environments show; its arrays are left alone until the answer."""
+        """Pass on an observation, whose arrays are left alone until the answer."""
 
     def answer(self) -> Action:
-        """Return the actions for what was asked last; valid until the next `ask`."""
+        """Return the actions for the last observation; valid until the next `ask`."""
 
 
 class LocalActor:
     """An ActionSource of this process: it acts when the answer is wanted."""
 
     def __init__(self, actor: Actor, acting: ActingModel) -> None:
-        """Wrap `actor`, which acts with the model of `acting`; who refreshes it is the caller."""
+        """Wrap `actor`, which acts with the model of `acting`; the caller refreshes it."""
         self.actor = actor
         self._acting = acting
         self._observation: Observation | None = None

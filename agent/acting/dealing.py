@@ -12,16 +12,17 @@ from ritornello.replay.several_games import played_games
 def deal_tasks(
     shares: Sequence[float], worker_count: int, envs_per_worker: int
 ) -> list[tuple[int, ...]]:
-    """Deal the games out to the environments of all workers; return the games of each worker's.
+    """Deal the games out to environments; return, for each worker, the game of each environment.
 
-    A game of share 0 gets none. Every other gets at least one environment, and otherwise its share
-    of them, rounded by largest remainders; a worker gets an equal part of each game, give or take
-    one environment. Its own are in the order of the games, so that neighbours play the same one.
-    Shares are not negative, and at least one is positive.
+    `shares` has the weight of each game; none is negative, and at least one is positive. A game of
+    share 0 gets no environment. Every other gets at least one, and otherwise its share of them,
+    rounded by largest remainders; a worker gets an equal part of each game, give or take one
+    environment. Its environments are in the order of the games, so that neighbours play the same
+    one.
 
     Raises:
-      ConfigError: if there are fewer environments than games that are played, or the shares are
-        not as above.
+      ConfigError: if there are fewer environments than games that are played, or the shares are not
+        as above.
     """
     total, games = worker_count * envs_per_worker, played_games(shares)
     if total < len(games):

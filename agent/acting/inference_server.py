@@ -48,14 +48,14 @@ REFRESH_INTERVAL_S = 0.02
 
 
 class RemoteActor:
-    """An ActionSource at the other end of a mailbox: what it is asked, the server answers."""
+    """An ActionSource at the other end of a mailbox: the server answers it."""
 
     def __init__(
         self, mailbox: Mailbox, group: int, beat: Callable[[Phase], None] = no_beat
     ) -> None:
         """Take over a group's letter, after the answer to a predecessor if one is pending.
 
-        `beat` is told now and then that this worker only waits.
+        `beat` is called now and then while this worker only waits.
         """
         self.version = NO_VERSION
         self._beat = beat
@@ -64,7 +64,7 @@ class RemoteActor:
         self._wait()
 
     def ask(self, observation: Observation) -> None:
-        """Post what the n environments show (a copy)."""
+        """Post an observation of the n environments (a copy)."""
         self._mailbox.post(self._group, *observation)
 
     def answer(self) -> Action:
@@ -106,9 +106,9 @@ class InferenceServer:
         board: WeightBoard,
         beat: Callable[[Phase], None] = no_beat,
     ) -> None:
-        """Build the model on its device; `beat` is told what happens, at each change.
+        """Build the model on its device; `beat` is called with the present phase, at each change.
 
-        Workers wake the server through the doorbell.
+        Workers wake the server through `doorbell`.
         """
         self._beat = beat
         spec, device = config.env_spec, config.device
@@ -146,7 +146,7 @@ class InferenceServer:
         )
 
     def serve(self, timeout_s: float) -> int:
-        """Answer everything that is asked, waiting at most `timeout_s` for the first question.
+        """Answer all questions in the mailboxes, waiting at most `timeout_s` for the first.
 
         Returns:
           The number of observations answered.

@@ -18,7 +18,7 @@ from ritornello.wrappers.vector import EnvVector, check_actions
 
 @dataclass
 class Lane:
-    """n environments that step together, the actor in them, and where they are now."""
+    """n environments that step together, their actor, and their present observation."""
 
     env: EnvVector
     actor: ActionSource
@@ -27,7 +27,7 @@ class Lane:
     now: Observation = field(init=False)  # with the last action and reward
 
     def start(self, first_row: int) -> None:
-        """Reset the environments, whose rows of a block begin here, and ask for actions."""
+        """Reset the environments, whose rows of a block begin at `first_row`; ask for actions."""
         self.rows = slice(first_row, first_row + self.env.num_envs)
         stacks, mask = self.env.reset(), self.env.action_mask
         self.now = Observation.at_start(stacks, self.task_id, self.env.spec.actions, mask)
@@ -47,7 +47,7 @@ class Lane:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`; asks the actor for the next action, as it was then.
+        """Take over a state from `state_dict`, and ask the actor for the next action, as then.
 
         Raises:
           StateError: if it is of other environments.

@@ -31,7 +31,7 @@ class _Recording(NamedTuple):
 
 
 class RecordedActor(Actor):
-    """An actor on a GPU that asks it for one thing per decision. Not thread-safe."""
+    """An actor on a GPU that launches one recording per decision. Not thread-safe."""
 
     def prepare(self, spec: EnvSpec, most: int) -> None:
         """Record passes for up to `most` environments, in a second or two."""

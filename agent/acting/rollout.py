@@ -41,7 +41,7 @@ class Rollout:
     ) -> None:
         """Start all environments; the first `collect` begins at their first observations.
 
-        The lanes are in the order of their rows, and E is the sum of their sizes. `worker_id` is
+        `lanes` are in the order of their rows, and E is the sum of their sizes. `worker_id` is
         written into each unroll. `beat` is called with the present phase, at each change.
         """
         self._beat = beat
@@ -60,11 +60,11 @@ class Rollout:
     def collect(self, block: Record) -> list[EpisodeEnd]:
         """Fill a block with the next unroll of every environment; return the games that ended.
 
+        `block` is [E, schema.nbytes] uint8, one record per environment; all of it is written.
+
         The version in an unroll is the version of the weights at row 0. A `LocalActor` keeps its
         weights during the whole unroll. A server may take newer ones in between; the logits in each
         row are those from which its action was drawn.
-
-        All of the block is written: [E, schema.nbytes] uint8, one record per environment.
         """
         unrolls = [self._begin(lane, block) for lane in self._lanes]
         episodes: list[EpisodeEnd] = []

@@ -43,7 +43,7 @@ SLOT_WAIT_S = 1.0  # how often a waiting worker looks up; it wakes at once when 
 
 
 class WorkerBody:
-    """What worker processes and the serial pool share: environments, and who acts in them."""
+    """What worker processes and the serial pool share: environments and their actors."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class WorkerBody:
     ) -> None:
         """Build environments, and a model if there is no mailbox to ask for actions.
 
-        `beat` is told what happens, at each change.
+        `beat` is called with the present phase, at each change.
         """
         self._config, self._beat = config, beat
         self._path: tuple[str | int, ...] = ("worker", config.worker_id, "life", config.life)
@@ -70,7 +70,7 @@ class WorkerBody:
         self.rollout = Rollout(self._lanes, self._schema, config.worker_id, beat)
 
     def _with_own_model(self, board: WeightBoard) -> Lane:
-        """Return all environments as one group."""
+        """Return all environments as one lane."""
         config = self._config
         model = make_model(config.model_config, config.env_spec, popart=config.popart).eval()
         self._acting = ActingModel(model, FlatWeights(model, config.acting_format), board)
@@ -82,7 +82,7 @@ class WorkerBody:
         return self._lane(range(config.num_envs), LocalActor(actor, self._acting))
 
     def _with_server(self, mailbox: Mailbox) -> list[Lane]:
-        """Return one group of environments for each of the mailbox; their games are the same."""
+        """Return a lane for each group of the mailbox; their environments play the same games."""
         lanes, start = [], 0
         for group, count in enumerate(mailbox.group_sizes):
             actor = RemoteActor(mailbox, group, self._beat)
@@ -91,7 +91,7 @@ class WorkerBody:
         return lanes
 
     def _lane(self, indices: range, actor: ActionSource) -> Lane:
-        """Return these environments of the worker, and who acts in them."""
+        """Return the worker's environments with these indices, with their actor."""
         self._beat(Phase.BUILDING)
         config = self._config
         seeds = [child_seed(config.seed, *self._path, "env", index) for index in indices]
@@ -112,7 +112,7 @@ class WorkerBody:
     ) -> tuple[tuple[EpisodeEnd, ...], WorkerStats]:
         """Fill a block with the newest weights; return the games that ended, and times.
 
-        All of the block is written, [E, nbytes] uint8. `waited_s` is how long this worker has
+        `block` is [E, nbytes] uint8; all of it is written. `waited_s` is how long this worker has
         waited for slots since its start.
         """
         self._beat(Phase.ACTING)
@@ -196,7 +196,8 @@ def _close(body: WorkerBody, end: WorkerEnd) -> None:
 def words_of(error: BaseException) -> str:
     """Return the last words of a worker that `error` ends.
 
-    Of an environment that lied, its fault says all; the traceback would be of our own code.
+    If an environment broke its contract, they are the text of the fault: a traceback would show
+    only code of this program.
     """
     if isinstance(error, EnvironmentFault) and error.__cause__ is None:
         return f"EnvironmentFault: {error}"

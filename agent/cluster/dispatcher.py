@@ -56,7 +56,7 @@ class ClusterLost(PlatformError):
 
 @dataclass
 class WorkerSlot:
-    """The place of one worker, with the actor of the present."""
+    """The place of one worker, with its present actor."""
 
     config: WorkerConfig
     actor: Any = None  # None: there is none at present
@@ -71,7 +71,7 @@ class WorkerSlot:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name for messages."""
         return f"worker {self.config.worker_id}" + (f" on {self.machine}" if self.machine else "")
 
 
@@ -91,9 +91,9 @@ class Dispatcher:
     ) -> None:
         """Start nothing; `step` does.
 
-        So many workers that failed are replaced within an hour as `max_restarts` says, and one
-        after a silence of `worker_timeout_s`; 0: none is too long. `life` is the gateway's: workers
-        of different lives play different games.
+        At most `max_restarts` workers that failed are replaced within an hour. A worker that is
+        silent for `worker_timeout_s` is replaced too; 0: never. `life` is the gateway's: workers of
+        different lives play different games.
         """
         self.blocks: deque[tuple[WorkerSlot, PackedBlock]] = deque()  # to be handed on
         self.counts: Counter[str] = Counter()  # restarts, hung, lost_unrolls, bytes_in, weights
@@ -115,7 +115,7 @@ class Dispatcher:
         """Do what is due, then wait for an answer of any worker at most `timeout_s`.
 
         Raises:
-          WorkerDied: workers have failed too often, or no machine can take part.
+          WorkerDied: if workers have failed too often, or no machine can take part.
         """
         self._share_weights()
         for slot in self.slots:
@@ -130,7 +130,7 @@ class Dispatcher:
         self._look_for_silence()
 
     def hand_on(self) -> None:
-        """The oldest block has been handed on: its worker may be asked for more."""
+        """Note that the oldest block was handed on: its worker may be asked for more."""
         slot, _ = self.blocks.popleft()
         slot.waiting -= 1
         self._limit.book_progress()
@@ -183,7 +183,7 @@ class Dispatcher:
     # --- hearing ---------------------------------------------------------------------------------
 
     def _hear(self, slot: WorkerSlot, ready: set[Any]) -> None:
-        """Take in the oldest answer of a worker, if it has come."""
+        """Handle the oldest answer of a worker, if it has come."""
         call = slot.greeting or (slot.calls[0] if slot.calls else None)
         if call is None or call not in ready:
             return

@@ -128,7 +128,7 @@ class Gateway:
         dispatcher: Dispatcher,
         beat: Callable[[Phase], None],
     ) -> None:
-        """Start nothing; `end` is the worker's side of ring and pipe; `beat` hears of each turn."""
+        """Start nothing. `end` is the worker's side of the ring; `beat` is called each turn."""
         self._end = end
         self._dispatcher = dispatcher
         self._beat = beat
@@ -136,11 +136,11 @@ class Gateway:
         self._seen = (time.monotonic(), time.process_time(), 0, 0)  # when metrics were sent last
 
     def run(self) -> None:
-        """Go on until the learner does not want any more.
+        """Run until the learner wants no more blocks.
 
         Raises:
-          Closed: it does not.
-          WorkerDied: there is nothing to go on with.
+          Closed: if the learner wants no more.
+          WorkerDied: if too many workers have failed.
         """
         while True:
             self._beat(Phase.WAITING)

@@ -39,7 +39,7 @@ class GatewayPlace(WorkerPlace):
         self.before = dict.fromkeys(COUNTERS, 0.0)  # what gateways that are gone have counted
 
     def entry(self, board: WeightBoard) -> Entry:
-        """Return what the process runs, and its arguments."""
+        """Return the entry point of the process, and its arguments."""
         return gateway_main, (self.config, self.ring, board)
 
     def hear(self, report: Report) -> None:
@@ -50,7 +50,7 @@ class GatewayPlace(WorkerPlace):
             log.log(report.content[0], "%s", report.content[1])
 
     def bury(self) -> str:
-        """Take back what a gateway that is gone has held; what it counted is kept."""
+        """Take back what a dead gateway has held; its counters are kept."""
         for name in COUNTERS:
             self.before[name] += self.metrics.get(name, 0.0)
         self.metrics = {}
@@ -82,7 +82,7 @@ class GatewayPool:
         """Return ready blocks; see `ProcessPool.poll`.
 
         Raises:
-          WorkerDied: gateways died too often, or what has failed would fail again.
+          WorkerDied: if gateways died too often, or the same failure would come again.
         """
         blocks = self._pool.poll(timeout_s)
         if self._place.life.failure.startswith(FINAL):
@@ -118,7 +118,7 @@ class GatewayPool:
         ]
 
     def stop(self, grace_s: float) -> None:
-        """Ask the gateway to end everything that it has started, then make it."""
+        """Ask the gateway to end everything that it has started, then force it."""
         self._pool.stop(max(grace_s, CLOSE_S))
 
 

@@ -60,7 +60,7 @@ GcsClient(address=sys.argv[1]).internal_kv_keys(b"", None, 20)
 
 @dataclass(frozen=True)
 class RaySettings:
-    """How to get a Ray cluster. Plain and picklable."""
+    """How to connect to a Ray cluster. Plain and picklable."""
 
     address: str  # of a cluster, as host:port; empty: a private one on this machine
     worker_count: int
@@ -90,7 +90,7 @@ class RayCluster:
         """Start a private Ray, or join a cluster.
 
         Raises:
-          ClusterLost: there is none, or it does not let us in.
+          ClusterLost: if there is no cluster, or it refuses this program.
         """
         os.umask(0o077)  # Ray writes tokens and sockets
         self._settings = settings
@@ -172,11 +172,11 @@ class RayCluster:
         return set(ready)
 
     def result(self, call: Any) -> Any:
-        """Return a result that is there.
+        """Return the result of a call that has one.
 
         Raises:
-          WorkerLost: its machine is gone, or could not be reached.
-          WorkerFailed: the worker raised an exception, or has ended.
+          WorkerLost: if the worker's machine is gone, or could not be reached.
+          WorkerFailed: if the worker raised an exception, or has ended.
         """
         errors = self._ray.exceptions
         try:
@@ -219,8 +219,8 @@ class RayCluster:
 def _actor_class(ray: Any) -> Any:
     """Return the actor's class.
 
-    It is made in a function so that Ray sends its code along: on another machine the program is
-    found by its path, after this code has begun to run there.
+    The class is made in a function so that Ray sends its code along: on another machine the program
+    is found by its path only after this code has begun to run there.
     """
 
     def _leave_after(raylet: int) -> None:
@@ -271,7 +271,7 @@ def _end_unless(has_begun: threading.Event, settings: RaySettings) -> None:
 
 
 def _prepare_to_start() -> None:
-    """Make a private Ray private."""
+    """Set the environment variables that make a Ray private."""
     for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH", "RAY_NAMESPACE"):
         os.environ.pop(name, None)
     os.environ.update(
@@ -289,7 +289,7 @@ def _prepare_to_join(settings: RaySettings) -> None:
     """Let Ray identify itself to the cluster, unless the user has said that it need not.
 
     Raises:
-      ClusterLost: nobody is there, or everybody is let in.
+      ClusterLost: if nobody answers there, or the cluster lets everybody in.
     """
     host, _, port = settings.address.rpartition(":")
     try:
@@ -327,7 +327,7 @@ def _lets_in_without_token(address: str) -> bool:
 
 
 def _refusal(address: str, error: BaseException) -> str:
-    """Say in one paragraph why there is no cluster."""
+    """Return a paragraph on why there is no cluster."""
     words = first_line(error)
     if not address:
         return f"a private Ray could not be started on this machine: {words}"
@@ -347,7 +347,7 @@ def workers_that_fit(address: str, *, is_insecure: bool) -> int:
     """Return for how many workers the machines of a Ray cluster have CPUs, asked before a run.
 
     Raises:
-      ConfigError: if it cannot be joined, or has room for none.
+      ConfigError: if the cluster cannot be joined, or has room for none.
     """
     executor = ProcessPoolExecutor(1, get_context("spawn"), ignore_interrupts)
     try:

@@ -48,7 +48,7 @@ class PackedBlock:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its payloads."""
+        """Number of bytes of its payloads."""
         return sum(map(len, self.payloads))
 
     def unpack(self, into: Record) -> None:
@@ -76,7 +76,7 @@ class RemoteWorker:
     """Collects unrolls when asked. Called by one thread."""
 
     def __init__(self, config: WorkerConfig, weights_nbytes: int) -> None:
-        """Build nothing yet: the first `collect` does, which gets `weights_nbytes` of weights."""
+        """Build nothing before the first `collect`; its weights have `weights_nbytes` bytes."""
         self._config = config
         self._board = WeightBoard(weights_nbytes)
         self._body: WorkerBody | None = None
@@ -85,11 +85,11 @@ class RemoteWorker:
         self._returned_at = math.inf
 
     def greet(self) -> Greeting:
-        """Say on which machine this is, and with which program."""
+        """Return which machine this is, and which program it has."""
         return Greeting(socket.gethostname(), own_program())
 
     def collect(self, version: int, weights: NDArray[np.uint8]) -> PackedBlock:
-        """Act for one unroll in each environment, with [weights_nbytes] uint8 of this version."""
+        """Act for one unroll in each environment, with weights [weights_nbytes] uint8."""
         if version > self._board.version:
             with self._board.write(version) as half:
                 half[...] = weights
@@ -129,7 +129,7 @@ def own_program() -> tuple[tuple[str, str], ...]:
 
 
 def differences(theirs: tuple[tuple[str, str], ...]) -> str:
-    """Return in words how `own_program` of another machine differs from this one's; empty: not."""
+    """Return in words how another machine's `own_program` differs from this one's; "" if equal."""
     ours = dict(own_program())
     pairs = [
         f"{part} {got} instead of {ours.get(part)}" for part, got in theirs if ours.get(part) != got

@@ -51,10 +51,10 @@ class GlooGroup(ProcessGroup):
         first_timeout_s: float = 600.0,
         is_local: bool = True,
     ) -> None:
-        """Meet the other learners in the store, a `torch.distributed.Store`.
+        """Meet the other learners in `store`, a `torch.distributed.Store`.
 
-        A sum may take `timeout_s`, and `first_timeout_s` until `settle` is called. If the group is
-        local, all learners are on this machine, and no other needs to reach them.
+        A sum may take `timeout_s`; until `settle` is called, `first_timeout_s`. If `is_local`, all
+        learners are on this machine, and no other machine needs to reach them.
 
         Raises:
           LearnerLost: if a learner does not come in time.
@@ -101,7 +101,7 @@ class GlooGroup(ProcessGroup):
         return agreed
 
     def gather(self, data: bytes, sizes: Sequence[int]) -> list[bytes]:
-        """Return what each learner has given, in the order of ranks; `sizes` are their bytes.
+        """Return the data of each learner, in the order of ranks; `sizes` are their bytes.
 
         Raises:
           LearnerLost: if a learner does not take part.
@@ -114,7 +114,7 @@ class GlooGroup(ProcessGroup):
         return [piece.numpy().tobytes() for piece in torch.split(joined, list(sizes))]
 
     def announce_failure(self, sentence: str) -> None:
-        """Write down what the others are to tell the user, and leave: they find out at once."""
+        """Write `sentence` for the users of the others, and leave: they find out at once."""
         told = sentence[:MAX_SENTENCE].encode(errors="backslashreplace")  # paths may hold any bytes
         _in_time(lambda: self._store.set(f"failed/{self.rank}", told))
         self.leave()
@@ -138,9 +138,9 @@ class GlooGroup(ProcessGroup):
     # --- who is lost -----------------------------------------------------------------------------
 
     def _lost(self, sign: str, what: str, began: float, error: RuntimeError) -> LearnerLost:
-        """Return the error that names who is lost, as far as the store knows it.
+        """Return the error that names the lost learners, as far as the store knows them.
 
-        Learners that are still there write `sign` into the store. `what` could not be done.
+        Learners that are still there write `sign` into the store. `what` is what failed.
         """
         waited_s = time.monotonic() - began
         self.leave()  # so that those who wait for this learner notice it, too
@@ -169,7 +169,7 @@ class GlooGroup(ProcessGroup):
         )
 
     def _look(self, sign: str) -> tuple[dict[int, str], list[int]]:
-        """Return who says that it has failed, and why, and who says nothing.
+        """Return the learners that have failed, each with its reason, and those that are silent.
 
         Raises:
           RuntimeError: if the store is gone.
@@ -216,9 +216,9 @@ def open_store(place: Place, timeout_s: float) -> Any:
 
 
 def _in_time(ask: Callable[[], T]) -> T | None:
-    """Return what a question to the store gives; None if the store is gone or does not answer.
+    """Return the store's answer to a question; None if the store is gone or does not answer.
 
-    In a thread, because a store whose process is stopped keeps the caller waiting.
+    The question is asked in a thread, because a store whose process is stopped blocks the caller.
     """
     answers: list[T] = []
 

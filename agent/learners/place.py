@@ -59,7 +59,7 @@ class Place:
 
     @classmethod
     def taken_from(cls, environment: MutableMapping[str, str]) -> Place:
-        """Return the place that the variables say, and remove them.
+        """Return the place that the environment variables give, and remove them.
 
         Raises:
           ConfigError: if they make no sense.
@@ -119,8 +119,8 @@ ALONE_HERE = Place()
 def learners_wanted(argv: Sequence[str]) -> int:
     """Return how many learners a command line asks for; 1 if it is not a number above 1.
 
-    It is 1 for a test, and where only a help text or the version is asked for. What is wrong with a
-    value is said by whoever checks all flags.
+    It is 1 for a test, and where only a help text or the version is asked for. An invalid value is
+    reported later, by the check of all flags.
     """
     if any(item.startswith(("-h", "--help", "--version")) for item in argv):
         return 1

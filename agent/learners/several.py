@@ -128,7 +128,7 @@ class SeveralLearners(Coordinator):
         return Synchronised(told, all(ready))
 
     def updated(self) -> None:
-        """After the first update, a learner that does not answer is missed earlier."""
+        """Note that an update was made: after the first, learners have less time to answer."""
         self.group.settle()
 
     def announce_failure(self, error: BaseException) -> None:
@@ -145,7 +145,7 @@ class SeveralLearners(Coordinator):
     def _check_patience(
         self, ready: Sequence[float], clock: float, missing: Callable[[], Sequence[str]]
     ) -> None:
-        """Raise LearnerLost if some have waited for the batch of others for too long."""
+        """Raise LearnerLost if some learners have waited too long for the batch of others."""
         if all(ready) or not any(ready):
             self._waits_since = None
             return
@@ -171,7 +171,7 @@ class SeveralLearners(Coordinator):
             )
 
     def _in_own_slot(self, value: float) -> list[float]:
-        """Return a list with a place for each learner, 0 but for this one's."""
+        """Return a list with a place for each learner, 0 except for this one's `value`."""
         return [value if rank == self.place.rank else 0.0 for rank in range(self.place.world_size)]
 
     def _gather_texts(self, text: str) -> list[str]:
@@ -184,11 +184,11 @@ class SeveralLearners(Coordinator):
 def join(place: Place, timeout_s: float) -> SeveralLearners:
     """Meet the other learners.
 
-    One may take `timeout_s` to answer, and be without a batch for so long; the first update has
-    FIRST_TIMEOUTS times as long.
+    A learner may take `timeout_s` to answer, and be without a batch for as long; the first update
+    has FIRST_TIMEOUTS times as long.
 
     Raises:
-      LearnerLost: if one does not come.
+      LearnerLost: if a learner does not come.
     """
     first_s = FIRST_TIMEOUTS * timeout_s
     others = listed([rank for rank in range(place.world_size) if rank != place.rank])
@@ -238,7 +238,7 @@ def _games(text: bytes) -> tuple[EpisodeEnd, ...]:
 
 
 def _checksum(learner: Learner) -> int:
-    """Return a number below 2^32 that is another one if a bit of the model is."""
+    """Return a number below 2^32 that changes if a bit of the model does."""
     total = 0
     for tensor in learner.model.state_dict().values():
         total = zlib.crc32(tensor.detach().cpu().contiguous().numpy().tobytes(), total)

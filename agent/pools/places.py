@@ -25,35 +25,35 @@ Entry = tuple[Callable[..., None], Sequence[Any]]  # what a process runs, and it
 
 
 def run_worker(*arguments: Any) -> None:
-    """Be a worker: its program is loaded in its own process alone."""
+    """Run a worker. Its program is imported here, so that only its own process loads it."""
     from ritornello.agent.acting.worker import worker_main
 
     worker_main(*arguments)
 
 
 def run_server(*arguments: Any) -> None:
-    """Be the inference server, likewise."""
+    """Run the inference server, likewise."""
     from ritornello.agent.acting.inference_server import server_main
 
     server_main(*arguments)
 
 
 class Place:
-    """The place of a process in a pool, and the process of the present."""
+    """The place of a process in a pool, and its present process."""
 
     lost_unrolls = 0  # with the process before
 
     def __init__(self, name: str, config: Any, warden: Warden, clock: Callable[[], float]) -> None:
-        """Start nothing before `launch`; `life` of the config counts successors of the first."""
+        """Start nothing before `launch`. `life` of `config` is that of the first process."""
         self.config = config
         self.life = Supervised(name, warden, clock)
 
     def launch(self, board: WeightBoard) -> None:
-        """Start a process, also in the place of one that died; OSError if that is impossible."""
+        """Start a process, also in place of one that died; raise OSError if that is impossible."""
         self.life.launch(*self.entry(board))
 
     def entry(self, board: WeightBoard) -> Entry:
-        """Return what the process runs, and its arguments but for those of `Supervised`."""
+        """Return the process's entry point, and its arguments but for those of `Supervised`."""
         raise NotImplementedError
 
     def receive(self) -> list[Ready]:
@@ -62,7 +62,7 @@ class Place:
         return []
 
     def bury(self) -> str:
-        """Take back what a process that is gone has held; return what was lost, for a message."""
+        """Take back what a dead process has held; return what was lost, for a message."""
         # Another life, another random stream: a restarted worker does not repeat its games.
         self.config = replace(self.config, life=self.config.life + 1)
         return ""
@@ -75,7 +75,7 @@ class WorkerPlace(Place):
         self, config: WorkerConfig, slots: int, mailbox: Mailbox | None, warden: Warden,
         clock: Callable[[], float],
     ) -> None:  # fmt: skip
-        """Allocate the ring; there is a mailbox if there is an inference server."""
+        """Allocate a ring of `slots` blocks. `mailbox` is that of an inference server, or None."""
         super().__init__(f"worker {config.worker_id}", config, warden, clock)
         self.ring = UnrollRing(slots, config.num_envs, config.schema().nbytes)
         self.mailbox = mailbox
@@ -83,12 +83,12 @@ class WorkerPlace(Place):
         self._games: tuple[EpisodeEnd, ...] = ()  # of the block that is announced next
 
     def launch(self, board: WeightBoard) -> None:
-        """Start a process, also in the place of one that died; OSError if that is impossible."""
+        """Start a process, also in place of one that died; raise OSError if that is impossible."""
         self.unrolls, self._games = 0, ()
         super().launch(board)
 
     def entry(self, board: WeightBoard) -> Entry:
-        """Return what the process runs, and its arguments."""
+        """Return the entry point of the process, and its arguments."""
         return run_worker, (self.config, self.ring, board, self.mailbox)
 
     def receive(self) -> list[Ready]:
@@ -105,7 +105,7 @@ class WorkerPlace(Place):
         return blocks
 
     def hear(self, report: Report) -> None:
-        """Take in what belongs to no block. A worker of this machine sends nothing of the kind."""
+        """Handle a report that belongs to no block. A worker of this machine sends none."""
 
     def free(self, slot: int) -> None:
         """Release a slot that has been read, and wake the worker."""
@@ -113,7 +113,7 @@ class WorkerPlace(Place):
         self.life.send(Free(slot))
 
     def bury(self) -> str:
-        """Take back the slots of a worker that is gone; return what was lost, for a message."""
+        """Take back the slots of a dead worker; return what was lost, for a message."""
         super().bury()
         lost = self.ring.reclaim()
         self.lost_unrolls = lost * self.config.num_envs
@@ -124,7 +124,7 @@ class WorkerPlace(Place):
 
 
 class ServerPlace(Place):
-    """The inference server's place, and the mailboxes that it serves for good."""
+    """The inference server's place, with the mailboxes that all its processes serve."""
 
     def __init__(
         self, config: ServerConfig, workers: list[WorkerConfig], warden: Warden,
@@ -147,5 +147,5 @@ class ServerPlace(Place):
         ]
 
     def entry(self, board: WeightBoard) -> Entry:
-        """Return what the process runs, and its arguments."""
+        """Return the entry point of the process, and its arguments."""
         return run_server, (self.config, self.mailboxes, self.doorbell, board)

@@ -52,11 +52,10 @@ class ProcessPool:
     ) -> None:
         """Allocate the shared memory; no process is started before `start`.
 
-        The ring of each worker has `slots` blocks. So many processes that died within an hour are
-        replaced as `max_restarts` says, all together. One that has done nothing for
+        The ring of each worker has `slots` blocks. At most `max_restarts` processes that died
+        within an hour are replaced, all together. A process that has done nothing for
         `worker_timeout_s` is killed and replaced, while it starts after several times that; 0:
-        never. Without a server workers act themselves. `make_place` makes the place of what only
-        looks like a worker.
+        never. Without a `server` workers act themselves. `make_place` makes the place of a worker.
         """
         self._board = board
         self._max_restarts = max_restarts
@@ -144,7 +143,7 @@ class ProcessPool:
     # --- looking after processes -------------------------------------------------------------
 
     def _look_after(self) -> None:
-        """Move each process on in its life: now and then, and at once when one ends."""
+        """Attend to each process: now and then, and at once when one ends."""
         ends = any(place.life.state is State.ENDING for place in self._places())
         now = self._clock()
         if now - self._looked_at < LOOK_S and not ends:
@@ -174,7 +173,7 @@ class ProcessPool:
         self._replace(place, text, words, failure)
 
     def _replace(self, place: Place, text: str, words: str, failure: str) -> None:
-        """Say who died of what, and when there will be a successor; WorkerDied if there is none."""
+        """Log who died of what, and when it is replaced; raise WorkerDied if it is not."""
         now = self._clock()
         verdict = self._limit.book_death(place.life.name, failure, now)
         if words:

@@ -26,7 +26,7 @@ GIVING_UP = "; giving up."  # the end of what a pool says last
 
 @dataclass(frozen=True)
 class Verdict:
-    """What follows from a death."""
+    """The decision about one death."""
 
     delay_s: float = 0.0  # until the successor is started
     recent: int = 0  # deaths within the window, with this one
@@ -34,10 +34,10 @@ class Verdict:
 
 
 class RestartLimit:
-    """Remembers who died when, and of what. Used by one thread."""
+    """Remembers which process died when, and of what. Used by one thread."""
 
     def __init__(self, max_per_hour: int, process_count: int) -> None:
-        """Nobody has died yet; so many deaths within an hour are made good, of all processes."""
+        """Begin without a death. `max_per_hour` is the limit of all processes together."""
         self._max_per_hour = max_per_hour
         self.process_count = process_count
         self._deaths: defaultdict[str, deque[float]] = defaultdict(deque)
@@ -45,14 +45,14 @@ class RestartLimit:
         self._same_failures = 0
 
     def book_progress(self) -> None:
-        """An unroll has come: whatever failed before does not fail everywhere and always."""
+        """Note that an unroll has come: the last failure is not one of every process."""
         self._same_failures = 0
 
     def book_death(self, who: str, failure: str, now_s: float) -> Verdict:
-        """Say what follows from a death.
+        """Decide whether and when a process that died is replaced.
 
-        `failure` is what it died of, in words that are the same for the same reason; `now_s` is of
-        a clock that only goes forward.
+        `failure` is the cause, in words that are the same for the same cause; `now_s` is the time
+        of a monotonic clock.
         """
         for deaths in self._deaths.values():
             while deaths and now_s - deaths[0] >= WINDOW_S:
@@ -78,7 +78,7 @@ class RestartLimit:
 
 
 def _delay_s(deaths: int) -> float:
-    """Return how long the successor of a process waits that died so often within the window."""
+    """Return how long a successor waits after `deaths` of its process within the window."""
     if deaths < 2:
         return 0.0
     # A very large power of two is no float any more.

@@ -108,10 +108,10 @@ class SerialPool:
 
 @contextlib.contextmanager
 def _exits_are_failures(worker_id: int) -> Iterator[None]:
-    """Let no environment end the program as if all were done: its exit is a failure with a cause.
+    """Turn an environment's exit into a failure with a cause, so that it does not end the program.
 
-    A KeyboardInterrupt passes where it may be the user's: where Python's own handler of Ctrl-C is
-    in place. A run has another (core/stop_signals.py), so there it is the environment's.
+    A KeyboardInterrupt passes if it may be the user's: if Python's own handler of Ctrl-C is in
+    place. A run has another (core/stop_signals.py), so there it is the environment's.
     """
     try:
         yield

@@ -57,7 +57,7 @@ class Supervised:
     """
 
     def __init__(self, name: str, warden: Warden, clock: Callable[[], float]) -> None:
-        """Start nothing; messages call it by its name: "worker 3"."""
+        """Start nothing. `name` is for messages: "worker 3". `warden` ends orphans."""
         self.name = name
         self.state = State.ABSENT
         self.process: Any = None  # a multiprocessing Process of the spawn context
@@ -82,18 +82,18 @@ class Supervised:
 
     @property
     def is_running(self) -> bool:
-        """Whether a process is there that has not ended, as far as the supervisor has seen."""
+        """Whether there is a process that has not ended, as far as the supervisor has seen."""
         return self.state is State.RUNNING
 
     @property
     def pid(self) -> int:
-        """Process id, of a process that was started."""
+        """Id of the process, which was started."""
         return int(self.process.pid)
 
     def launch(self, target: Callable[..., None], arguments: Sequence[Any]) -> None:
         """Start a process; the place must be ABSENT.
 
-        Its entry point takes the arguments, its end of the pipe, and the `LifelineEnd`.
+        `target` is called with `arguments`, its end of the pipe, and the `LifelineEnd`.
 
         Raises:
           OSError: if it cannot be started.
@@ -150,13 +150,13 @@ class Supervised:
         return messages
 
     def send(self, message: object) -> None:
-        """Send a message, if somebody is there; if the process died just now, `receive` says so."""
+        """Send a message if there is a process; if it has just died, `receive` finds out."""
         if self.connection is not None:
             with contextlib.suppress(OSError):
                 self.connection.send(message)
 
     def hang_up(self) -> None:
-        """Close the pipe: a process that lives takes it for the wish to leave. Idempotent."""
+        """Close the pipe, which asks a live process to leave. Idempotent."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None
@@ -164,11 +164,11 @@ class Supervised:
     # --- silence -----------------------------------------------------------------------------
 
     def listen(self, timeout_s: float) -> None:
-        """Look whether the process has done anything, and end it after too long a silence.
+        """Note whether the process has done anything; end it after `timeout_s` without, 0: never.
 
-        A long gap between two calls counts as a short one: who was stopped (SIGSTOP, a computer
-        that slept) or busy would take its own absence for the silence of all others. With a timeout
-        of 0 no silence is too long.
+        A long gap between two calls counts as a short one: a pool that was stopped (SIGSTOP, a
+        computer that slept) or busy would otherwise take its own absence for the silence of all
+        others.
         """
         now = self._clock()
         passed_s = min(now - self._listened_at, MAX_GAP_S, timeout_s / 4 or MAX_GAP_S)
@@ -251,7 +251,7 @@ class Supervised:
         )
 
     def clear(self) -> None:
-        """End what is left of the family of a process that has just ended. Idempotent."""
+        """End what is left of the children of a process that has just ended. Idempotent."""
         if self.state is State.ABSENT:
             return  # done before; by now its number may be that of some other process
         self.state = State.ABSENT
@@ -294,8 +294,8 @@ class Supervised:
 def _streams_left_alone() -> Iterator[None]:
     """Keep multiprocessing from flushing the standard streams before it starts a process.
 
-    That fails where they are full, and never comes back where a terminal is frozen. It is of use
-    only to a forked process, which would inherit what is not yet written.
+    A flush fails if they are full, and never returns if a terminal is frozen. Only a forked process
+    needs it, because it would inherit what is not yet written.
     """
     util: Any = multiprocessing.util
     flush = getattr(util, "_flush_std_streams", None)
@@ -317,7 +317,7 @@ def _how(code: int | None, was_killed: bool) -> str:
 
 
 def let_leave(processes: Iterable[Any], grace_s: float) -> None:
-    """Wait so long for processes that were asked to leave, and end those that do not."""
+    """Wait `grace_s` for processes that were asked to leave, then end those that have not."""
     left = [process for process in processes if process is not None]
     for ask, wait_s in (("", grace_s), ("terminate", 1.0), ("kill", KILL_WAIT_S)):
         for process in left:
@@ -332,7 +332,7 @@ def let_leave(processes: Iterable[Any], grace_s: float) -> None:
 
 
 def forget(process: Any) -> None:
-    """Do not wait for a process when this one exits, as multiprocessing would, without a limit."""
+    """Leave a process alone at exit; multiprocessing would wait for it without a limit."""
     log.warning(
         "process %s (pid %s) does not end although it was killed: a device or a file system holds "
         "it. It will end when it is let go; nothing waits for it.",
@@ -345,8 +345,8 @@ def forget(process: Any) -> None:
 def _as_parent(target: Callable[..., None], *arguments: Any) -> None:
     """Let a daemonic process have children by multiprocessing, as environments do.
 
-    Python forbids it because such a process is killed without its children. Here they are of its
-    family, which is ended with it.
+    Python forbids it because such a process is killed without its children. Here its children are
+    ended with it.
     """
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
     target(*arguments)

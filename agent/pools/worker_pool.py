@@ -66,7 +66,7 @@ class WorkerPool(Protocol):
         Call it again and again: a pool also looks after its workers here.
 
         Raises:
-          WorkerDied: experience has ended for good; carries the last cause.
+          WorkerDied: if experience has ended for good; it carries the last cause.
         """
 
     def alive(self) -> int:
@@ -83,7 +83,7 @@ class WorkerPool(Protocol):
         """Return a line for each process: what it does, and for how long."""
 
     def stop(self, grace_s: float) -> None:
-        """Stop all workers, who may finish what they do in `grace_s`, and free what they held.
+        """Stop all workers, which have `grace_s` to finish, and free their memory.
 
         May be called twice.
         """

@@ -30,10 +30,10 @@ NEW_RUN = "To start a new run from its weights: --op_mode=train --load_model_url
 
 
 def check_several(flags: Flags, place: Place) -> None:
-    """Check that these flags go together with the number of learners.
+    """Check that these flags work with the number of learners.
 
     Raises:
-      ConfigError: naming the flag.
+      ConfigError: the message names the flag.
     """
     count = place.world_size
     if flags.op_mode == "test":
@@ -76,12 +76,12 @@ def _check_flags_of_several(flags: Flags, count: int) -> None:
 
 
 def check_session(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
-    """Check that a session can go on from `checkpoint`, whose spec and weights fit, or test it.
+    """Check that a session can go on from `checkpoint`, or test it; its spec and weights must fit.
 
     Return the checkpoint, with notes about what will not be as it was.
 
     Raises:
-      ConfigError: if a flag has to be another one, or the run folder leads elsewhere.
+      ConfigError: if a flag must have another value, or a link leads out of the run folder.
       CheckpointError: if there is nothing to resume in it, or the state cannot have been written by
         this program.
     """
@@ -108,11 +108,11 @@ def check_resume(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
 def check_folder(checkpoint: Checkpoint) -> None:
     """Refuse a folder in which a link leads out of it: a session would write there.
 
-    Of a run folder that is any link. Beside a checkpoint that lies in no run folder only a test
-    writes, so its own files are looked at, and whatever else lies there is not.
+    In a run folder any link is refused. Beside a checkpoint that lies in no run folder, only the
+    files that a test writes are looked at.
 
     Raises:
-      ConfigError: naming the link.
+      ConfigError: the message names the link.
     """
     run = run_of(checkpoint.path)
     home, what = (checkpoint.path.parent, "folder") if run is None else (run, "run folder")
@@ -141,7 +141,7 @@ def _written_in(home: Path, is_run: bool) -> Iterator[Path]:
 
 
 def _check_is_of_run(checkpoint: Checkpoint) -> None:
-    """Refuse a file with weights alone, which can be tested."""
+    """Refuse a file that holds weights alone: it can only be tested."""
     state = checkpoint.state
     if not (
         state.get("replay") and state["learner"].get("optimiser") and state["tally"].get("games")
@@ -176,7 +176,7 @@ def _check_same(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
 
 
 def _check_replay_of_several(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
-    """Refuse replay contents of one learner where there are several now, to whom they are lost."""
+    """Refuse replay contents of one learner for several learners: they would be lost."""
     count = blueprint.place.world_size
     if count > 1 and checkpoint.state.get("has_replay") and blueprint.flags.load_replay:
         raise ConfigError(
@@ -186,7 +186,7 @@ def _check_replay_of_several(checkpoint: Checkpoint, blueprint: Blueprint) -> No
 
 
 def _check_pixels(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
-    """Refuse another view of the pixels with the same statistics, which no shape tells apart."""
+    """Refuse another use of the same pixel statistics, which no shape tells apart."""
     now = blueprint.flags.normalise_pixels
     then = checkpoint.state["flags"].get("normalise_pixels")
     if isinstance(then, str) and {then, now} == {"each", "rare"}:

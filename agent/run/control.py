@@ -61,10 +61,10 @@ class Control:
     def __init__(
         self, run: Run, save: Callable[[], str], evaluate: Callable[[], str] | None
     ) -> None:
-        """Refuse what lies in the folder from before; go on with the settings of the checkpoint.
+        """Refuse the files that lie in the folder already; restore the settings of the checkpoint.
 
-        `save` saves a checkpoint and `evaluate` asks for test games, and each says what it did;
-        None: nobody plays any.
+        `save` saves a checkpoint, `evaluate` asks for test games, and both return what they did.
+        `evaluate` is None if nothing plays games.
         """
         self._run = run
         self._folder = run.folder.path / CONTROL
@@ -103,7 +103,7 @@ class Control:
     # --- the trainer's side ----------------------------------------------------------------------
 
     def tell(self) -> None:
-        """Say which commands are taken from now on, and how the last ones ended."""
+        """Write to status.json which commands are accepted, and how the last ones ended."""
         self._run.status.show(
             {
                 "control": {
@@ -115,7 +115,7 @@ class Control:
         )
 
     def close(self) -> None:
-        """Say that no command is taken any more."""
+        """Write to status.json that no command is accepted any more."""
         self._run.status.show({"control": None})
 
     def look(self) -> None:
@@ -135,7 +135,7 @@ class Control:
         return time.monotonic() - began
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint holds: settings that were changed, as part of what follows."""
+        """Return the settings that were changed, for a checkpoint."""
         changed = {n: value for n, value in self._settings.items() if value != self._own[n]}
         return {"settings": changed} if changed else {}
 
@@ -155,7 +155,7 @@ class Control:
     # --- files -----------------------------------------------------------------------------------
 
     def _names(self) -> list[str]:
-        """Return the names of control files, sorted; of a folder that is none, nothing."""
+        """Return the names of control files, sorted; none if the folder is no folder."""
         if not self._listens or self._folder.is_symlink():
             return []
         try:
@@ -204,7 +204,7 @@ class Control:
     # --- commands --------------------------------------------------------------------------------
 
     def _obey(self, command: Command) -> str:
-        """Do what a command says; return its outcome, in words that begin with done."""
+        """Do what a command says; return its outcome in words."""
         if command.name not in self._commands:
             why = f"this run takes only {', '.join(self._commands)}"
             return f"refused: {why if self._commands else NO_CHANGE}"
@@ -238,7 +238,7 @@ class Control:
 
 
 def _settings_of(run: Run) -> dict[str, Apply]:
-    """Return what can be changed: for each name what sets its value."""
+    """Return the settings that can be changed: name -> function that sets the value."""
     settings: dict[str, Apply] = {"lr_factor": run.learner.scale_lr}
     entropy = _entropy(run.learner.algorithm)
     if entropy is not None:
@@ -253,7 +253,7 @@ def _settings_of(run: Run) -> dict[str, Apply]:
 
 
 def _entropy(algorithm: Algorithm) -> Apply | None:
-    """Return what scales the entropy costs of an algorithm; None if it has none."""
+    """Return a function that scales the entropy costs of an algorithm; None if it has none."""
     config: Any = algorithm.config
     costs = {name: getattr(config, name, None) for name in ("entropy_cost", "entropy_end_cost")}
     known = {name: cost for name, cost in costs.items() if isinstance(cost, (int, float))}

@@ -64,7 +64,7 @@ class Command:
 
 
 def content_of(path: Path) -> bytes:
-    """Return the content of a control file, as far as it can be one.
+    """Return the content of a control file, up to the size that one can have.
 
     Raises:
       ConfigError: if it is a link, a pipe or a folder.
@@ -77,10 +77,10 @@ def content_of(path: Path) -> bytes:
 
 
 def read_command(identity: str, content: bytes) -> Command:
-    """Return what a control file says; `identity` is its name without its ending.
+    """Return the command in a control file; `identity` is the file's name without its ending.
 
     Raises:
-      ConfigError: if it is anything but a command of the tables above.
+      ConfigError: if `content` is anything but a command of the tables above.
     """
     where = f"the control file {identity}"
     if len(content) > MAX_BYTES:
@@ -107,7 +107,7 @@ def write_command(folder: Path, name: str, values: Mapping[str, float] | None = 
     """Put a command into the `control/` of a run; return its id.
 
     Raises:
-      ConfigError: if it is no command, or one that is out of bounds.
+      ConfigError: if there is no such command, or a value is out of bounds.
       OSError: if it cannot be written.
     """
     identity = str(uuid.uuid4())

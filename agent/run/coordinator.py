@@ -36,35 +36,36 @@ class Coordinator:
     def begin(self, learner: Learner, blueprint: Blueprint) -> None:
         """Check that all learners are of one kind and begin with the same weights.
 
-        The learner is in the state from which it begins.
+        `learner` is in the state from which it begins.
 
         Raises:
-          LearnersDiffer: naming a learner and what is different.
+          LearnersDiffer: the message names a learner and what is different.
         """
 
     def agreed(self, wish: str, own: bool) -> bool:
-        """Whether a learner has a wish, as of the last `synchronise`; the next tells others ours.
+        """Whether any learner had a wish at the last `synchronise`; the next one shares `own`.
 
-        Wishes are "interrupted" and "seconds", reasons to stop that one may have and others not.
+        `wish` is "interrupted" or "seconds", the reasons to stop that one learner may have alone;
+        `own` says whether this learner has it.
         """
         return own
 
     def synchronise(
         self, reports: Sequence[WorkerReport], has_batch: bool, missing: Callable[[], Sequence[str]]
     ) -> Synchronised:
-        """Exchange reports with all learners; each calls it once in each turn of its loop.
+        """Exchange reports with all learners; each calls this once in each turn of its loop.
 
-        The reports are those of this learner's workers since the last call. `has_batch` says
-        whether this learner could make an update, and `missing` returns what it waits for if not.
+        `reports` are those of this learner's workers since the last call. `has_batch` says whether
+        this learner could make an update; if not, `missing` returns what it waits for.
 
         Raises:
-          LearnerLost: if a learner does not come, or has no batch for too long.
+          LearnerLost: if a learner does not answer, or has no batch for too long.
           LearnersDiffer: if the weights are not the same any more.
         """
         return Synchronised(list(reports), has_batch)
 
     def updated(self) -> None:
-        """After the first update, a learner that does not answer is missed earlier."""
+        """Note that an update was made: after the first, learners have less time to answer."""
 
     def announce_failure(self, error: BaseException) -> None:
         """Say why this learner leaves, so that the others can tell the user. Idempotent."""

@@ -64,7 +64,7 @@ class Evaluating:
         self._best = best_score(self._folder)
 
     def look(self) -> None:
-        """Do what is due. Called after each update, and at other times as well, often."""
+        """Do what is due. Called after each update, and often at other times."""
         raise NotImplementedError
 
     def finish(self) -> None:
@@ -75,7 +75,7 @@ class Evaluating:
         return []
 
     def request(self) -> str:
-        """Wish for an evaluation now, besides those that fall due; return the answer in words."""
+        """Ask for an evaluation now, besides those that fall due; return the answer in words."""
         if self.is_off:
             return (
                 "refused: evaluations have failed and are switched off in this session; see the log"
@@ -89,7 +89,7 @@ class Evaluating:
         return news
 
     def close(self) -> None:
-        """Leave nothing behind, nor what a session that was killed has left half done."""
+        """Remove what is unfinished, also of a session that was killed."""
         with contextlib.suppress(OSError):
             remove_half_films(self._folder)
 
@@ -97,13 +97,13 @@ class Evaluating:
         return self._run.tally.agent_steps // self._every > self._looked_at // self._every
 
     def _order(self) -> Order:
-        """Return what is to be evaluated now."""
+        """Return the order for an evaluation of the present weights."""
         tally = self._run.tally
         is_filmed = bool(self._films) and self._count % self._films == 0
         return Order(tally.updates, tally.agent_steps, is_filmed, self._best, self._facts())
 
     def _facts(self) -> dict[str, Any]:
-        """Return what is known of the present model, for the folder of the best one."""
+        """Return the facts about the present model, for the folder of the best one."""
         folder, tally = self._run.folder, self._run.tally
         try:
             session = folder.sessions()[-1]
@@ -188,7 +188,7 @@ class InTurn(Evaluating):
         self._book(rows, done)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is to be known after a resume."""
+        """Return the state that a resume needs."""
         return {
             "looked_at": self._looked_at,
             "count": self._count,
@@ -214,12 +214,12 @@ class InTurn(Evaluating):
 
 
 class Following(Evaluating):
-    """Hands weights to a process that plays, and takes in what it says.
+    """Hands weights to a process that plays, and books the scores that it reports.
 
-    The process is started for the first evaluation and asked only while it rests. If it dies, or
-    gives no sign of life, the log says so with the cause, the evaluation is lost, and the next one
-    starts another process. After several failures in a row evaluations are switched off. The last
-    evaluation that falls due is played to its end before the run ends.
+    The process is started for the first evaluation, and is asked only while it rests. If it dies,
+    or gives no sign of life, the log says so with the cause, the evaluation is lost, and the next
+    one starts another process. After several failures in a row evaluations are switched off. The
+    last evaluation that falls due is played to its end before the run ends.
     """
 
     def __init__(self, run: Run) -> None:
@@ -237,7 +237,7 @@ class Following(Evaluating):
         self._is_closed = False
 
     def look(self) -> None:
-        """Take in what has come, look after the process, and ask it if an evaluation is due."""
+        """Book what the process has sent, watch it, and ask it if an evaluation is due."""
         now = time.monotonic()
         if now - self._last_look >= LOOK_S:
             self._last_look = now
@@ -250,7 +250,7 @@ class Following(Evaluating):
             self._ask(self._order())
 
     def finish(self) -> None:
-        """Wait for what is being played, and for what has fallen due meanwhile."""
+        """Wait for the evaluation that is played now, and for one that is due by then."""
         said = False
         while not (self.is_off or self._run.stop.requested):
             self.look()

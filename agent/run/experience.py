@@ -50,9 +50,9 @@ class WorkerReport:
 
 
 class Experience:
-    """Makes batches: a pool, replay, and what makes batches of draws.
+    """Makes batches: a worker pool, replay, and a feed that makes batches of draws.
 
-    What is not implemented here differs between the serial and the threaded one. Used by the main
+    Methods that are not implemented here differ between `Serial` and `Threaded`. Used by the main
     thread only; `quiesce` and `close` may be called twice.
     """
 
@@ -61,7 +61,7 @@ class Experience:
     def __init__(
         self, pool: WorkerPool, replay: ReplayManager, feed: Feed, evaluate: Evaluate | None = None
     ) -> None:
-        """Start nothing; elite and attentive replay compare unrolls by `evaluate`."""
+        """Start nothing. `evaluate` is the function by which elite and attentive replay score."""
         self.pool = pool
         self.replay = replay
         self._feed = feed
@@ -90,17 +90,17 @@ class Experience:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Ask the workers to leave, then make them."""
+        """Ask the workers to leave, then force those that do not."""
         self.pool.stop(self.grace_s)
 
     def advance(self, moment: Moment) -> None:
-        """Say where learning stands; batches made from now on know it."""
+        """Set the moment of learning that batches made from now on are for."""
         self.moment = moment
 
     def feed_back(self, batch: Batch | PackedBatch, errors: Tensor | None) -> None:
-        """Say what an update has learned from a batch; nothing happens unless replay wants it.
+        """Report the errors of an update to replay, if it draws by them.
 
-        Errors are [T, B], of its steps; see `agent.algorithms.base.Loss`.
+        `errors` are [T, B], for the steps of `batch`; see `agent.algorithms.base.Loss`.
 
         Raises:
           ConfigError: if replay draws by errors and the algorithm gives none.
@@ -117,14 +117,14 @@ class Experience:
         self.replay.feed_back(batch.item.tolist(), Outcome(np.where(learned, found, 0), learned))
 
     def discard(self, ids: Sequence[int]) -> None:
-        """Drop items that nothing can be learned from, so that they are not drawn again."""
+        """Drop items from which nothing can be learned, so that they are not drawn again."""
         self.replay.discard(ids)
 
     def adapt(self, values: Mapping[str, float]) -> None:
-        """Take the values of a whole record, and set what follows from them; here nothing."""
+        """Adapt settings to the values of a record; there is nothing to adapt here."""
 
     def missing(self) -> list[str]:
-        """Return what the next batch waits for and what everybody does, for the user."""
+        """Return what the next batch waits for and what each process does, for the user."""
         return [self.replay.missing(), *self.pool.describe()]
 
     def stats(self) -> dict[str, float]:
@@ -139,11 +139,11 @@ class Experience:
         return self.replay.state_dict(contents=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint holds of it: counters, in a serial run also the rollouts."""
+        """Return the counters, for a checkpoint; in a serial run also the rollouts."""
         return {"replay": self.replay.state_dict(contents=False)}
 
     def load_state_dict(self, state: Mapping[str, Any], contents: Mapping[str, Any] | None) -> None:
-        """Go on from `state_dict` and, where they were saved, the contents. Before `start`."""
+        """Take over a state from `state_dict`, and contents if they were saved. Before `start`."""
         for place, saved in (("contents", contents), ("replay", item(state, "replay", dict))):
             if saved is None:
                 continue

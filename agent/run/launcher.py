@@ -52,7 +52,7 @@ class Launcher:
         self._killed: list[int] = []  # learners that did not end by themselves
 
     def run(self) -> int:
-        """Return the exit status of the run."""
+        """Start the learners, wait for their end, and return the exit status of the run."""
         with handled_by(self._pass_on):
             let_through()
             try:
@@ -116,7 +116,7 @@ class Launcher:
                 learner.wait(LEAVE_S)
 
     def _status(self) -> int:
-        """Return the exit status of the run; say why where no learner could say it."""
+        """Return the exit status of the run; report the reason where no learner could."""
         first, *others = [learner.poll() for learner in self._learners]
         if first is None or first < 0:
             why = "did not end, stopped or hanging, and was killed"

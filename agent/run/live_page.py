@@ -37,7 +37,7 @@ def check_live_page() -> None:
 
 @contextlib.contextmanager
 def live_page(results: Path | str) -> Iterator[None]:
-    """Serve the page of a results folder within the block; the folder is made if it is missing."""
+    """Serve the page of a results folder, which is made if missing, during the block."""
     try:
         Path(results).mkdir(parents=True, exist_ok=True)
         page = subprocess.Popen(

@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Need:
-    """What one part of a run takes."""
+    """Memory that one part of a run takes."""
 
     part: str
     nbytes: int
@@ -63,9 +63,9 @@ class Need:
 
 
 def memory_needs(blueprint: Blueprint, model: ActorCritic) -> list[Need]:
-    """Return what the parts of a training take at most, in bytes; replay comes first.
+    """Return the memory that the parts of a training take at most, in bytes; replay comes first.
 
-    The weights of a model like that of the run are counted.
+    `model` is like that of the run; its weights are counted.
     """
     flags, weights = blueprint.flags, sum(tensor.nbytes for tensor in model.state_dict().values())
     needs = _of_learner(blueprint, weights)
@@ -156,7 +156,7 @@ def unrolls_when_full(blueprint: Blueprint) -> int:
 
 
 def check_memory(blueprint: Blueprint, model: ActorCritic) -> None:
-    """Raise ConfigError if a training of such a model cannot fit into the memory that is free."""
+    """Raise ConfigError if a training of such a model cannot fit into the free memory."""
     needs = memory_needs(blueprint, model)
     learners = blueprint.place.local_world_size  # each of which finds the same memory free
     check_shared_memory(learners * sum(need.nbytes for need in needs if need.is_shared))
@@ -190,19 +190,19 @@ def whole_memory_bytes() -> int:
 
 
 class CapacityWatch:
-    """Weighs the first unrolls in replay: how far frames can be compressed is not known before.
+    """Weighs the first unrolls in replay, because it is unknown before how well frames compress.
 
-    If what all unrolls will take cannot fit, the run ends then, while nothing is lost.
+    If all unrolls together will not fit, the run ends at once, while little is lost.
     """
 
     def __init__(self, unrolls: int, flags: Flags) -> None:
-        """Weigh nothing yet; all buffers together hold so many unrolls when they are full."""
+        """Weigh nothing yet. `unrolls` is the number of unrolls that all buffers hold when full."""
         self._unrolls = unrolls
         self._flags = flags
         self._has_looked = False
 
     def look(self, figures: Mapping[str, float]) -> None:
-        """Weigh what is there, by the metrics OF_ITEMS and OF_MEMORY, once there is enough.
+        """Weigh the unrolls, by the metrics OF_ITEMS and OF_MEMORY, once there are enough.
 
         Raises:
           ConfigError: if replay will not fit.

@@ -182,9 +182,9 @@ def log_end(summary: Summary, folder: RunFolder, flags: Flags) -> None:
 def next_command(mode: str, folder: Path, flags: Flags) -> str:
     """Return the command that resumes or tests a run; `mode` is a value of --op_mode.
 
-    It is of several lines: a terminal of 80 columns would break one where a shell does not go on.
-    The run's flags are read from a file, which may name no module and give no texts to environments
-    (wrappers/trusted_modules.py): those are typed again.
+    The command has several lines, because a terminal of 80 columns would break a long one where a
+    shell does not continue it. The run's flags are read from a file, which may name no module and
+    give no texts to environments (wrappers/trusted_modules.py): those are part of the command.
     """
     named = {"env": flags.env, NETWORKS.flag: flags.model}
     if mode != "test":  # which learns nothing

@@ -36,12 +36,12 @@ log = logging.getLogger(__name__)
 
 
 class Recorder:
-    """Books what has been heard, and writes a record of it when the trainer asks for one."""
+    """Books reports of workers, and writes a record of them when the trainer asks for one."""
 
     def __init__(self, run: Run, sink: Sink, evaluating: Evaluating | None) -> None:
-        """Read what the run was told before: that is known, and not said again.
+        """Read the findings of earlier sessions, which are not reported again.
 
-        Records and games are reported to the sink; None: nothing evaluates the run.
+        Records and games go to `sink`; `evaluating` is None if nothing evaluates the run.
         """
         self._run = run
         self._sink = sink
@@ -57,11 +57,11 @@ class Recorder:
 
     @property
     def energy(self) -> EnergyBook:
-        """What the run has used so far, over the time in which it was measured."""
+        """Energy that the run has used so far, over the time in which it was measured."""
         return self._hardware.energy
 
     def book(self, reports: Sequence[WorkerReport]) -> None:
-        """Book what all workers have told since the last call."""
+        """Book the reports of all workers since the last call."""
         for report in reports:
             self._run.tally.book_block(report.stats)
             for episode in report.episodes:
@@ -104,7 +104,7 @@ class Recorder:
     # --- status.json -----------------------------------------------------------------------------
 
     def _show(self, record: Record, rows: list[ProcessRow]) -> None:
-        """Say how the run is, if that is due: a reproducible run has a record for each update."""
+        """Update status.json, if that is due: a reproducible run has a record for each update."""
         run, status, now_s = self._run, self._run.status, time.monotonic()
         begins = status.state == "filling" and "loss/total" in record.values
         pause_s = run.flags.log_interval_s if run.flags.reproducible else 0.0

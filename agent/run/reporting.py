@@ -47,8 +47,8 @@ class Reporting:
     def __init__(self, folder: RunFolder, flags: Flags, rank: int = 0) -> None:
         """Start the threads and the log in an existing folder; `open_sinks` comes next.
 
-        Learners after the first write files of their own, which are a log and the records, and
-        nothing to the terminal.
+        Learners with a `rank` above 0 write a log and records to files of their own, and nothing to
+        the terminal.
         """
         self._folder = folder
         self._flags = flags
@@ -88,7 +88,7 @@ class Reporting:
             log.warning("no log file: %s", problem)
 
     def _take_back_log(self) -> None:
-        """Log again, whatever an environment that plays in this process has configured."""
+        """Restore the log, which an environment in this process may have reconfigured."""
         root = logging.getLogger()
         root.setLevel(logging.DEBUG)
         for handler, level in self._levels.items():
@@ -100,9 +100,9 @@ class Reporting:
         revive_loggers()
 
     def fail(self, error: Exception, *, is_known: bool) -> None:
-        """Say why the run failed, whatever an environment that plays here has made of logging.
+        """Log why the run failed, even if an environment in this process has changed logging.
 
-        Of a known error the text says all; the traceback of others is shown.
+        If the error `is_known`, only its text is shown, otherwise its traceback too.
         """
         self._take_back_log()
         self.status.enter("failed", reason=str(error) if is_known else repr(error))
@@ -114,9 +114,9 @@ class Reporting:
             log.error("the run failed", exc_info=error)
 
     def open_sinks(self, resumed_at: int | None = None) -> Sink:
-        """Open the files of records and games; return where to report.
+        """Open the files of records and games; return the sink to which both are reported.
 
-        A session that goes on from a checkpoint has `resumed_at` agent steps.
+        `resumed_at` is the number of agent steps in the checkpoint of a resumed run.
 
         Raises:
           ConfigError: if a library is missing for what the flags ask for, or there is no such sink.
@@ -157,7 +157,7 @@ class Reporting:
         )  # fmt: skip
 
     def _own_sink(self, name: str) -> Sink:
-        """Return a sink that a flag names, on a thread of its own: what hangs there waits alone."""
+        """Return a sink that a flag names, on a thread of its own, so that it delays no other."""
         sink: Sink = SINKS.find(name)(self._folder.path)
         title = getattr(sink, "title", None)  # of a tracker, which never gives up
         thread = OutputThread(title or f"the sink {name}", OWN_CAPACITY)
@@ -215,7 +215,7 @@ class _Lines(logging.Handler):
 
 
 def _goal(flags: Flags, folder: RunFolder) -> Goal:
-    """Return what the terminal says about the run as a whole."""
+    """Return what the terminal shows about the run as a whole."""
     games = tuple(game_name(env_id) for env_id in flags.env.split(","))
     several = games if len(games) > 1 else ()
     title = f"{len(games)} games" if several else flags.env

@@ -48,9 +48,9 @@ class Run:
     ) -> None:
         """Build all that learns, in the state of the checkpoint; start nothing.
 
-        A new run begins with weights of a model, or with freshly drawn ones. Without `stop` nobody
-        can ask for anything meanwhile; without `status` nobody looks from outside. `experience`
-        makes what batches come from; None: what the flags ask for.
+        Without a checkpoint a new run begins with `weights`, by default freshly initialised. `stop`
+        and `status` are None if nobody can stop the session or looks at its status. `experience`
+        makes the source of batches, by default the one that the flags ask for.
         """
         self.blueprint, self.flags, self.folder = blueprint, blueprint.flags, folder
         self.stop, self.coordinator = stop or StopSignals(), coordinator
@@ -74,11 +74,11 @@ class Run:
             self._restore(checkpoint)
 
     def saved(self, key: str) -> dict[str, Any] | None:
-        """Return a further part of the state as the checkpoint has it, unchecked."""
+        """Return the part `key` of the checkpoint's state, unchecked."""
         return None if self.checkpoint is None else self.checkpoint.state.get(key)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint holds, but for the contents of replay."""
+        """Return the state for a checkpoint, without the contents of replay."""
         return {
             "flags": self.flags.to_json(),
             "env_spec": self.blueprint.env_spec.to_dict(),
@@ -113,8 +113,8 @@ def make_experience(
 ) -> Experience:
     """Return the source of batches that the flags ask for, not started.
 
-    Workers and servers of different lives play different games. `make_pool` makes what unrolls come
-    from; None: what the flags ask for.
+    Workers and servers of different `life` play different games. `make_pool` makes the worker pool,
+    by default the one that the flags ask for.
     """
     flags, device = blueprint.flags, blueprint.choices.device
     replay, feed = blueprint.replay(), Feed(blueprint.schema, device)

@@ -40,14 +40,14 @@ ENDING_S = 10.0  # for workers to end once all is saved
 
 
 class SaveTime:
-    """How long replay contents take to be saved, by the last time that they were.
+    """How long it takes to save replay contents, estimated from the last save.
 
     Whoever stops a job gives it some time and then kills it. Only Slurm says how much is left
     (ritornello/core/stop_signals.py): there the run begins to stop early enough.
     """
 
     def __init__(self, stop: StopSignals, full_bytes: int) -> None:
-        """Reserve the time that a usual disk takes for full buffers before the end of the job."""
+        """Reserve the time that a usual disk takes for `full_bytes`, those of full buffers."""
         self._stop = stop
         self._full_bytes = full_bytes
         self._bytes_per_s = USUAL_DISK
@@ -55,15 +55,15 @@ class SaveTime:
         self._is_measured = False
 
     def of(self, nbytes: float) -> float:
-        """Return the seconds that so many bytes of replay take."""
+        """Return the seconds that saving `nbytes` bytes of replay takes."""
         return nbytes / self._bytes_per_s
 
     def fits(self, nbytes: float) -> bool:
-        """Whether so many bytes of replay can be saved before the job ends, as far as is known."""
+        """Whether `nbytes` bytes of replay can be saved before the job ends, as far as is known."""
         return SLOWER * self.of(nbytes) + ENDING_S <= self._stop.left_s
 
     def note(self, nbytes: int, seconds: float) -> None:
-        """Take over what a save has taken; tell the user the first time."""
+        """Note how long a save has taken; tell the user the first time."""
         if nbytes < LEAST_MEASURED:
             return
         self._bytes_per_s = nbytes / max(seconds, 1e-6)
@@ -91,7 +91,7 @@ class Saving:
     def __init__(self, run: Run, flush: Callable[[], bool | None]) -> None:
         """Write nothing yet.
 
-        `flush` brings records and games to the disk within seconds; False if some are not there.
+        `flush` writes records and games to the disk; False means that some are not there in time.
         """
         self._run = run
         self._tally = run.tally
@@ -123,10 +123,11 @@ class Saving:
             self._save_time = SaveTime(run.stop, full_bytes)
 
     def take_over(self) -> None:
-        """Save in the place of the learner that did so and is lost.
+        """Save in place of the learner that saved so far and is lost.
 
         Raises:
-          ConfigError: if that one still holds the lock of the run folder: it is stopped, or hangs.
+          ConfigError: if that learner still holds the lock of the run folder: it is stopped, or
+            hangs.
         """
         self._lock = self._run.folder.lock(wait_s=LOCK_S)  # until this process ends
         self._open()
@@ -145,7 +146,7 @@ class Saving:
             self._try(self._save_best)
 
     def now(self) -> str:
-        """Save because somebody asks for it; return the outcome in words.
+        """Save on request; return the outcome in words.
 
         Raises:
           CheckpointError: if it could not be written.
@@ -169,7 +170,7 @@ class Saving:
         self._save_best()
 
     def last(self) -> str:
-        """Return what this session has saved, for a user who may lose the rest."""
+        """Return a text on the last save of this session, for a user who may lose the rest."""
         if self._last is None:
             return "this session has saved no checkpoint yet"
         updates, at_s = self._last

@@ -38,10 +38,10 @@ class Status:
     """Writes the three files of one session. Belongs to the main thread."""
 
     def __init__(self, folder: Path, thread: OutputThread | None, session: int = 1) -> None:
-        """Say that the run starts; its folder is already taken back to where the session begins.
+        """Write that the run starts. `folder` is already taken back to where the session begins.
 
-        The thread is that of its files; None: nobody looks, and nothing is written. The first
-        session is number 1.
+        `thread` is the output thread of the run's files; with None nothing is written. `session` is
+        the number of the session, 1 for the first.
         """
         self.state = ""  # what is being done
         self.disk_free_mb: float | None = None  # as it was when status.json was written last
@@ -54,7 +54,7 @@ class Status:
         self.enter("starting")
 
     def enter(self, state: str, **more: object) -> None:
-        """Say at once that something else is done from now on; `more` are further keys."""
+        """Write at once that the run is in another state from now on; `more` are further keys."""
         if state != self.state:
             self.state = state
             self.show(more)

@@ -38,9 +38,12 @@ class Tally:
     ) -> None:
         """Start at zero.
 
-        The moving average of the return is over `window` games. The ids of the games are in task
-        order; the id of a single one does not matter. So many of a learner's environments play each
-        game, 0: the agent knows it and does not play it; None: as many for each.
+        Args:
+          action_repeat: simulator frames per agent step.
+          window: number of games in the moving average of the return.
+          tasks: ids of the games, in task order; the id of a single game does not matter.
+          environments: how many of a learner's environments play each game, 0 for a game that is
+            not played now; by default an equal number.
         """
         self.agent_steps = 0
         self.updates = 0
@@ -81,7 +84,7 @@ class Tally:
         return self.agent_steps, self.updates, self.games.count
 
     def rest(self, seconds: float) -> None:
-        """Let the clocks stand still for so long a time that has just passed: a pause."""
+        """Leave `seconds` that have just passed, a pause, out of all clocks."""
         self._began += seconds
         self._step_rate.rest(seconds)
         self._update_rate.rest(seconds)
@@ -123,7 +126,8 @@ class Tally:
         """Return everything since the last record, with `more`, and start a new interval.
 
         Raises:
-          UndeclaredMetricError: if it has a name that nobody declared, each looked up once.
+          UndeclaredMetricError: if a metric has a name that nobody declared; a name is looked up
+            once.
         """
         values = {**_means(self._metrics), **self.games.read(), **more}
         if len(self._environments) > 1:
@@ -158,7 +162,7 @@ class Tally:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`; StateError if it is none."""
+        """Take over a state from `state_dict`; raise StateError if it is malformed."""
         self.agent_steps = whole(state, "agent_steps")
         self.updates = whole(state, "updates")
         with within("games"):

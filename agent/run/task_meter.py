@@ -24,9 +24,10 @@ class TaskMeter:
     """
 
     def __init__(self, tasks: Sequence[str], window: int, played: Sequence[int]) -> None:
-        """Start without a game; so many games of each are in its moving average.
+        """Start without a game.
 
-        Ids are in task order, and the numbers of the games that are played are `played`.
+        `tasks` are the ids of the games in task order, `played` the numbers of those that are
+        played. `window` games of each are in its moving average.
         """
         self.best: float | None = None  # a best return of different games says nothing
         self.best_mean: float | None = None

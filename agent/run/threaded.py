@@ -53,8 +53,8 @@ class Threaded(Experience):
     ) -> None:
         """Start nothing; see `Experience`.
 
-        So many batches are made ahead as `cache_depth` says; 0: each is made when it is needed;
-        None: the number adapts itself.
+        `cache_depth` batches are made ahead. With 0 each batch is made when it is needed; with None
+        the number adapts itself.
         """
         super().__init__(pool, replay, feed, evaluate)
         self._cache_depth = cache_depth
@@ -65,7 +65,7 @@ class Threaded(Experience):
         self._cache: BatchCache[Batch | PackedBatch] | None = None
 
     def start(self) -> None:
-        """Start workers, then the thread that takes in their unrolls, then those that batch."""
+        """Start workers, the thread that inserts their unrolls, and those that make batches."""
         self.pool.start()
         self._ingest = threading.Thread(target=self._take_in_all, name="ingest", daemon=True)
         self._ingest.start()
@@ -95,7 +95,7 @@ class Threaded(Experience):
         return [*super().missing(), *_where_threads_are()]
 
     def adapt(self, values: Mapping[str, float]) -> None:
-        """Set how many batches are made ahead, by how long the learner waited for them."""
+        """Set the number of batches made ahead, by how long the learner waited for them."""
         if self._cache_depth is not None or self._cache is None:
             return
         depth = next_depth(

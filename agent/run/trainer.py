@@ -75,8 +75,8 @@ class Trainer:
     ) -> None:
         """Start nothing.
 
-        The sink, to which records and games are reported, belongs to the caller. `flush` brings all
-        that was reported to the disk, within seconds, and says whether it is there; None: the
+        The caller owns `sink`, to which records and games are reported. `flush` writes what was
+        reported to the disk, within seconds, and returns whether it is there; by default it is the
         sink's own.
         """
         self._run = run
@@ -172,7 +172,7 @@ class Trainer:
                 self._saving.after_batch()
 
     def _next_batch(self) -> Batch | PackedBatch | None:
-        """Book what all learners have heard; return a batch if each of them has one."""
+        """Book the reports of all learners; return a batch if each of them has one."""
         experience = self._experience
         batch = self._batch if self._batch is not None else experience.next_batch()
         synchronised = self._coordinator.synchronise(
@@ -190,7 +190,7 @@ class Trainer:
             self._run.status.enter("training")
 
     def _stand_still(self, seconds: float) -> None:
-        """Leave so much time out of all clocks of the run."""
+        """Leave so many seconds out of all clocks of the run."""
         self._tally.rest(seconds)
         self._rested_s += seconds
 
@@ -254,7 +254,7 @@ class Trainer:
         self._published_at = time.monotonic()
 
     def _publish_if_due(self, *, is_waiting: bool) -> None:
-        """Publish what is new; while batches come, not more often than workers look for it."""
+        """Publish new weights; while batches come, not more often than workers look for them."""
         is_new = self._learner.version > self._board.version
         is_soon = time.monotonic() - self._published_at < self._publish_each_s
         if is_new and (is_waiting or not is_soon):
@@ -318,7 +318,7 @@ class Trainer:
 
 
 def _evaluating_of(run: Run) -> Evaluating | None:
-    """Return what evaluates as the flags ask for; None if nothing does."""
+    """Return the object that evaluates the run as the flags ask; None if nothing does."""
     if not run.flags.evaluate_every_steps or not run.blueprint.place.speaks:
         return None
     from ritornello.agent.run.evaluating import Following, InTurn

@@ -72,10 +72,10 @@ class Session:
     coordinator: Coordinator = SINGLE_LEARNER
 
     def run(self, stop: StopSignals | None = None) -> int:
-        """Train or test; return the exit status. Without `stop`, nobody can ask for anything.
+        """Train or test; return the exit status. Without `stop`, nobody can stop the session.
 
         Raises:
-          ConfigError: if the run cannot be begun where it should be; nothing was started then.
+          ConfigError: if the run cannot begin in its folder; nothing was started then.
         """
         stop = stop or StopSignals()
         if self.blueprint.flags.op_mode == "test":
@@ -109,11 +109,11 @@ class Session:
 
     @property
     def resumed(self) -> Checkpoint | None:
-        """The checkpoint that a run goes on from; None: a new run begins."""
+        """The checkpoint that a run goes on from; None if a new run begins."""
         return None if self.start else self.checkpoint
 
     def _train_first(self, stop: StopSignals) -> Ending:
-        """Train as the learner that decides and writes."""
+        """Train as learner 0, which decides and writes."""
         flags = self.blueprint.flags
         resumed = self._resumed_folder()
         folder = resumed or RunFolder.create(flags.results_dir, flags.env, name=flags.run_name)
@@ -126,7 +126,7 @@ class Session:
                 return self._train(stop, folder, reporting)
 
     def _train_other(self, stop: StopSignals) -> Ending:
-        """Train as another learner than the first."""
+        """Train as a learner other than learner 0."""
         path = Path(self.coordinator.broadcast(""))
         path.mkdir(parents=True, exist_ok=True)  # on another machine it is another folder
         place = self.blueprint.place
@@ -140,14 +140,14 @@ class Session:
             return ending
 
     def _resumed_folder(self) -> RunFolder | None:
-        """Return the folder of the run that goes on; None: a new one is made."""
+        """Return the folder of a run that goes on; None if a new one is made."""
         if self.resumed is None or self.blueprint.flags.new_run_folder:
             return None
         path = run_of(self.resumed.path)
         return None if path is None else RunFolder(path)
 
     def _train(self, stop: StopSignals, folder: RunFolder, reporting: Reporting) -> Ending:
-        """Train with the log open: whatever fails from here on is a message in it."""
+        """Train with the log open: every failure from here on is a message in it."""
         resumed, place = self.resumed, self.blueprint.place
         try:
             _set_up_torch(self.blueprint)
@@ -169,7 +169,7 @@ class Session:
             return Ending(1, folder.path, failure=error)
 
     def _begin(self, folder: RunFolder) -> None:
-        """Take the folder back to the checkpoint, and write down what begins."""
+        """Take the folder back to the checkpoint, and write down how the session begins."""
         place = self.blueprint.place
         if not place.speaks:
             log.info("learner %d of %d", place.rank, place.world_size)
@@ -185,7 +185,7 @@ class Session:
         log_start(self, folder)
 
     def _finish(self, summary: Summary, folder: RunFolder, stop: StopSignals) -> int:
-        """Write down how it ended, draw the charts, say how to go on; return the exit status."""
+        """Note how the run ended, draw charts, log the next command; return the exit status."""
         if not self.blueprint.place.speaks:
             log.info("this learner has ended: %s", REASONS[summary.reason])
             return summary.status

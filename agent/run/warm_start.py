@@ -31,7 +31,7 @@ OWN_PIXELS = ".statistics."  # in the names where there is only one
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Weights for a run that has done nothing yet, and where they are from."""
+    """Weights for a run that has done nothing yet, and their origin."""
 
     path: Path
     agent_steps: int  # that they were trained for
@@ -49,12 +49,12 @@ class WarmStart:
 
 
 def keep_actions(checkpoint: Checkpoint, own: EnvSpec) -> tuple[str, ...]:
-    """Return the actions with which a new run goes on: those of the checkpoint.
+    """Return the actions of a new run that goes on from a checkpoint: those of the checkpoint.
 
-    `own` is of the new run's games, with the actions that these would be given.
+    `own` is the spec of the new run's games, with the actions that they would have by themselves.
 
     Raises:
-      CheckpointError: if the games have an action that the checkpoint has not.
+      CheckpointError: if the games have an action that the checkpoint lacks.
     """
     saved = EnvSpec.from_dict(checkpoint.state["env_spec"])
     missing = [name for name in own.action_meanings if name not in saved.action_meanings]
@@ -78,7 +78,7 @@ def warm_start(checkpoint: Checkpoint, blueprint: Blueprint) -> WarmStart:
     """Fit the weights of a checkpoint to the games of a new run.
 
     Raises:
-      CheckpointError: if they are of another network, of other observations or actions.
+      CheckpointError: if the weights are of another network, or for other observations or actions.
       ConfigError: if PopArt is to be switched off under a head that predicts in its units.
     """
     checkpoint.check_spec(blueprint.env_spec)
@@ -106,12 +106,14 @@ def carry_over(
     sources: Sequence[int | None],
     with_task_columns: frozenset[str] = frozenset(),
 ) -> dict[str, Tensor]:
-    """Return the state dict of a model of K games, made of the `saved` one of other games.
+    """Return the state dict of a model of K games, made from one of other games.
 
-    A newly drawn one, `fresh`, gives the heads of new games. `sources` has for each of the K games
-    its number in `saved`, or None if it is new. In the matrices named by `with_task_columns` the
-    last columns, one per game, are multiplied by the one-hot number of the game; those of a new
-    game start at zero.
+    Args:
+      saved: state dict of the model of the other games.
+      fresh: newly initialised state dict of the new model; the heads of new games come from it.
+      sources: for each of the K games its number in `saved`, or None for a new game.
+      with_task_columns: names of matrices whose last columns, one per game, see the one-hot number
+        of the game. The columns of new games start at zero.
     """
     weights = {}
     for name, drawn in fresh.items():
@@ -137,9 +139,9 @@ def carry_over(
 def _pixels(
     saved: Mapping[str, Tensor], name: str, drawn: Tensor, sources: Sequence[int | None]
 ) -> Tensor:
-    """Return what pixels of a game look like: as saved, or as `drawn` for a game that is new.
+    """Return the pixel statistic `name` of a game: as saved, or `drawn` for a new game.
 
-    One game and several have other names for it. Where an observation has parts, each part has
+    Names differ between one game and several. Where an observation has parts, each part has
     statistics of its own, under the same name.
     """
     *_, game, field = name.split(".")
