@@ -37,13 +37,12 @@ FORBIDDEN = -1e9
 
 
 def masked(params: Tensor, action_mask: Tensor | None) -> Tensor:
-    """Return parameters whose choices that are not allowed have probability 0, and no gradient.
+    """Return parameters in which choices that are not allowed have probability 0, and no gradient.
 
-    Log-probabilities, entropies and divergences of them are those of the policy over what is
-    allowed, and draws and modes are allowed ones (Huang and Ontanon 2020,
-    https://arxiv.org/abs/2006.14171, section 3.2). Both are [..., P]; the mask is False at the
-    logit of each choice that is not allowed, and at least one of each choice is. None: all are
-    allowed.
+    `params` are [..., P]. `action_mask`, [..., P] bool, is False at the logit of each choice that
+    is not allowed; of each choice at least one option is. None allows all. Log-probabilities,
+    entropies and divergences are then those of the policy over what is allowed, and draws and modes
+    are allowed ones (Huang and Ontanon 2020, https://arxiv.org/abs/2006.14171, section 3.2).
     """
     return params if action_mask is None else params.masked_fill(~action_mask, FORBIDDEN)
 
@@ -54,9 +53,9 @@ class Policy(ABC):
     params: Tensor  # [..., P]; of choices log-probabilities in place of logits
 
     def highest_entropy(self, action_mask: Tensor | None) -> Tensor | float | None:
-        """Return the highest entropy that there is, in nats; None: there is no highest.
+        """Return the highest possible entropy, in nats; None if there is none.
 
-        There is one for each row of a mask, which is that of `masked`.
+        With a mask as for `masked`, it is one number for each row.
         """
         return None
 
@@ -77,7 +76,7 @@ class Policy(ABC):
         """Return the same without gradients."""
 
     def implied_kl(self, behaviour: Policy, rho_bar: float) -> Tensor:
-        """Return LASER's KL(self || policy that V-trace learns of), [...].
+        """Return LASER's KL(self || the policy whose value V-trace learns), [...].
 
         Raises:
           ConfigError: if the distribution has no closed form of it.
@@ -93,7 +92,7 @@ NO_IMPLIED_KL = (
 
 
 class Distribution(ABC):
-    """A family of policies. Stateless; equal specs have equal ones."""
+    """A family of policies. It has no state, and equal specs have equal distributions."""
 
     param_count: int  # P
     has_implied_kl = False  # whether `Policy.implied_kl` has a closed form
@@ -111,9 +110,9 @@ class Distribution(ABC):
         """Return the most probable actions [..., *action_shape]."""
 
     def bounded(self, log_ratio: Tensor) -> Tensor:
-        """Return log-ratios of two policies at an action: at most MAX_LOG_RATIO, if of densities.
+        """Return the log-ratio of two policies at an action; of densities, at most MAX_LOG_RATIO.
 
-        Those of one choice are as they are: they have a bound, as one of the two drew the action.
+        That of one choice is unchanged: it is bounded, because one of the two drew the action.
         """
         return log_ratio.clamp(max=MAX_LOG_RATIO)
 
@@ -126,7 +125,7 @@ class CategoricalPolicy(Policy):
         self.params = log_probs
 
     def highest_entropy(self, action_mask: Tensor | None) -> Tensor | float:
-        """Return that of equal odds."""
+        """Return the entropy of equal probabilities."""
         if action_mask is None:
             return math.log(self.params.shape[-1])
         return action_mask.sum(-1).log()
@@ -189,7 +188,7 @@ class Categorical(Distribution):
         return params.argmax(-1)
 
     def bounded(self, log_ratio: Tensor) -> Tensor:
-        """Return them as they are."""
+        """Return the log-ratios as they are."""
         return log_ratio
 
 

@@ -57,10 +57,10 @@ def export(checkpoint: Checkpoint, output: Path) -> dict[str, Any]:
 
 
 def training_facts(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return what is known about a checkpoint, as JSON types; None where it is not known.
+    """Return what is known about a checkpoint, as JSON types; None for what is not known.
 
-    `mean_return` is of the raw returns of the last `mean_return_games` whole games in training,
-    `test` is of whole games played with these very weights.
+    `mean_return` is the mean of the raw returns of the last `mean_return_games` whole games in
+    training; `test` is about whole games played with exactly these weights.
     """
     tally, run = checkpoint.state["tally"], run_of(checkpoint.path)
     session = _session(checkpoint, -1)
@@ -85,10 +85,10 @@ def training_facts(checkpoint: Checkpoint) -> dict[str, Any]:
 def write_card(
     checkpoint: Checkpoint, output: Path, facts: Mapping[str, Any], repository: str
 ) -> list[str]:
-    """Write the card of an exported model, and its film; return the names of what was written.
+    """Write the card of an exported model, and its film; return the names of the files.
 
-    `facts` is the result of `export`, `repository` `<owner>/<name>` on the hub; empty: it is not to
-    be there.
+    `facts` is the result of `export`. `repository` is `<owner>/<name>` on the hub; "" if the model
+    will not be there.
 
     Raises:
       ConfigError: if the folder cannot be written.
@@ -117,7 +117,7 @@ def write_card(
 
 
 def summary_lines(facts: dict[str, Any], output: Path) -> list[str]:
-    """Return what the terminal shows after an export."""
+    """Return the lines that the terminal shows after an export."""
     spec, test = facts["env_spec"], facts["test"]
     size_mb = (output / WEIGHTS).stat().st_size / 1e6
     lines = [
@@ -210,7 +210,7 @@ def _deploy(options: argparse.Namespace, show: Callable[[str], None]) -> None:
 
 
 def _tests_of(checkpoint: Checkpoint) -> dict[Path, list[Report]]:
-    """Return the tests of these very weights in the agent's own games; sampled actions first."""
+    """Return tests of exactly these weights in the agent's own games; sampled actions first."""
     env_id = checkpoint.state["env_spec"]["env_id"]
     found = {}
     for policy in ("sampled", "greedy"):
@@ -223,7 +223,7 @@ def _tests_of(checkpoint: Checkpoint) -> dict[Path, list[Report]]:
 
 
 def _film(folder: Path, tested: Iterable[Path]) -> tuple[Path | None, str]:
-    """Return a film of the agent and whose it is: of a test of these weights, or the newest one."""
+    """Return a film of the agent and what it shows: a test of these weights, or the newest one."""
     for report in tested:
         if is_regular(report.with_suffix(".mp4")):
             return report.with_suffix(".mp4"), "A game of the test"
@@ -243,7 +243,7 @@ def _command(checkpoint: Checkpoint) -> list[str]:
 
 
 def _session(checkpoint: Checkpoint, number: int) -> dict[str, Any]:
-    """Return what run.json says of a session of the run, {} if nothing."""
+    """Return the entry in run.json about a session of the run; {} if there is none."""
     try:
         return RunFolder(checkpoint.home).sessions()[number]
     except (OSError, ValueError, IndexError):

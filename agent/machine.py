@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """How the weights of a torso are kept where something computes with them."""
+    """Format of the weights of a torso where they are computed with."""
 
     dtype: torch.dtype = torch.float32
     channels_last: bool = False  # kernels in NHWC order, for any network
@@ -59,7 +59,7 @@ CPUINFO = "/proc/cpuinfo"  # where Linux describes the processor
 
 
 def give_way(niceness: int = NICENESS) -> None:
-    """Let this process give way to the learner (once, at its start) by a niceness of 0 to 19."""
+    """Lower the priority of this process below the learner's (once, at its start)."""
     if hasattr(os, "nice"):
         os.nice(niceness)
 
@@ -75,13 +75,13 @@ def niceness_of_share(share: float) -> int:
 
 
 def go_to_background() -> None:
-    """Let this process, and all that it starts, compute only where nobody else wants to.
+    """Let this process, and all that it starts, compute only when nothing else wants to.
 
-    Workers, which give way to the learner, then have the lowest priority there is.
+    Workers, whose priority is below the learner's, then have the lowest priority there is.
 
     Where Linux groups processes by session to share out time (autogroups), niceness counts only
-    within a group: then the whole session gives way as well, if it is this process's own. A session
-    that others share, such as that of a terminal, is left alone.
+    within a group: then the priority of the whole session is lowered as well, if the session is
+    this process's own. A session that others share, such as that of a terminal, is left alone.
     """
     if not hasattr(os, "nice"):
         return
@@ -93,10 +93,11 @@ def go_to_background() -> None:
 
 
 def stay_on_core(index: int) -> None:
-    """Keep this process, and threads that it starts, on one of its cores (where there is a way).
+    """Keep this process, and threads that it starts, on one core, if the system can.
 
-    Otherwise the kernel moves workers to and fro as the learner's threads wake and sleep, and each
-    move costs them their caches. Numbers start again after the last core.
+    `index` counts its cores, and starts again after the last one. Otherwise the kernel moves
+    workers to and fro as the learner's threads wake and sleep, and each move costs them their
+    caches.
     """
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
@@ -117,8 +118,8 @@ def bf16_is_faster() -> bool:
 
     Measured is Intel's AVX-512 BF16: without AMX, as a virtual machine may show it, it is slower
     than fp32, 74 against 119 GFLOP/s on a core of Sapphire Rapids; with AMX it is five times as
-    fast, 856 against 165. Of AMD's AVX-512 BF16 it is assumed that it is faster; `--precision`
-    overrules. docs/performance.md has what this makes of each network.
+    fast, 856 against 165. AMD's AVX-512 BF16 is assumed to be faster; `--precision` overrules.
+    docs/performance.md has the effect on each network.
     """
     if has_amx():
         return True
@@ -158,12 +159,16 @@ def choose(
 ) -> Choices:
     """Fill in every setting that was left to the program, with the reason for each.
 
-    The number of environments is such that each of `task_count` games has as many. All
-    `learners_here` share the machine's cores and GPUs, and `local_rank` is the number of this one.
-    `worker_count` is that of a cluster, in the place of the flag.
+    Args:
+      flags: flags of the session.
+      is_image: whether observations are images.
+      task_count: number of games; environments are as many as give each game an equal number.
+      learners_here: number of learners on this machine, which share its cores and GPUs.
+      local_rank: number of this learner among them.
+      worker_count: number of workers on a cluster, which replaces the flag; None: the flag counts.
 
     Raises:
-      ConfigError: if the device asked for is not there, or what is asked for does not go together.
+      ConfigError: if the device is not there, or the settings do not go together.
     """
     inference, reproducible = flags.inference, flags.reproducible
     if inference == "server" and reproducible:
@@ -231,7 +236,7 @@ def choose(
 def _torso_dtype(
     precision: str, device: torch.device, is_image: bool, reasons: list[str]
 ) -> torch.dtype:
-    """Return the number format of the learner's torso; a reason is added if it was chosen here."""
+    """Return the number format of the learner's torso; add a reason if it was chosen here."""
     if precision == "auto":
         on_gpu = device.type == "cuda"
         bf16_pays = torch.cuda.is_bf16_supported() if on_gpu else bf16_is_faster()
@@ -256,7 +261,7 @@ def even_envs(least: int, worker_count: int, task_count: int) -> int:
 
 
 def _device(name: str, local_rank: int | None = None) -> torch.device:
-    """Return the device; `local_rank` is the number of a learner that shares the GPUs, if so."""
+    """Return the device; `local_rank` is the number of a learner that shares the GPUs."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():

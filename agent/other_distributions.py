@@ -84,7 +84,7 @@ class JointPolicy(Policy):
         self.params = torch.cat([policy.params for policy in policies], -1)
 
     def highest_entropy(self, action_mask: Tensor | None) -> Tensor | float | None:
-        """Return the sum over the parts, if all have one."""
+        """Return the sum over the parts; None if a part has none."""
         masks: Sequence[Tensor | None] = [None] * len(self.policies)
         if action_mask is not None:
             widths = [each.params.shape[-1] for each in self.policies]

@@ -30,7 +30,7 @@ class LearnerLost(PlatformError):
     """A learner does not take part any more, so no further update can be made."""
 
     def __init__(self, message: str, ranks: Sequence[int]) -> None:
-        """Say which in one sentence; without ranks it is not known."""
+        """Say in one sentence which learners are lost; without `ranks` it is not known."""
         super().__init__(message)
         self.ranks = tuple(ranks)
 
@@ -38,8 +38,8 @@ class LearnerLost(PlatformError):
 class ProcessGroup:
     """Adds up over learners. Every learner makes the same calls in the same order.
 
-    This is the one of a learner that is alone: the sum over all learners is its own.
-    agent/learners/group.py has the one of several.
+    This class is for a single learner: the sum over all learners is its own.
+    agent/learners/group.py has the class for several.
     """
 
     rank = 0  # number of this learner, from 0
@@ -48,8 +48,8 @@ class ProcessGroup:
     def sum_(self, tensor: Tensor, what: str) -> Tensor:
         """Replace `tensor` by the sum over all learners, in place; return it.
 
-        It is of the same shape and kind at every learner, contiguous, without a gradient. Messages
-        call the sum by `what`.
+        It has the same shape and dtype at every learner, is contiguous, and has no gradient. `what`
+        is the name of the sum in messages.
 
         Raises:
           LearnerLost: if a learner does not take part.

@@ -68,7 +68,7 @@ def prepare(argv: Sequence[str], place: Place = ALONE_HERE) -> Session:
 
 
 def _without_modules(envs: Sequence[str]) -> list[str]:
-    """Return the ids of games without their modules, which a user may have moved since."""
+    """Return the ids of games without their modules, whose names may have changed since."""
     return [env.rpartition(":")[2] for env in envs]
 
 
@@ -159,7 +159,7 @@ def _workers_that_fit(flags: Flags) -> int | None:
 
 
 def _load(url: str) -> Checkpoint:
-    """Load what `--load_model_url` names: a run, a checkpoint, a model folder, one on the hub."""
+    """Load the checkpoint or model at `--load_model_url`: of a run, a file, a folder, the hub."""
     from ritornello.agent.stored.model_file import find_model_folder, load_model
 
     if url.startswith("hf:"):
@@ -189,7 +189,7 @@ def _load(url: str) -> Checkpoint:
 
 
 def family_of(env: str, env_kwargs: str = "") -> str:
-    """Return the name of the preset that is the default for environments, listed with commas."""
+    """Return the name of the preset that is the default for `env`: ids joined with commas."""
     games = env.split(",")
     if all(is_atari(game) for game in games):
         return "atari" if len(games) == 1 else "several-games"
@@ -202,7 +202,7 @@ def family_of(env: str, env_kwargs: str = "") -> str:
 
 
 def _with_actions_of(checkpoint: Checkpoint, flags: Flags) -> Flags:
-    """Return the flags of a new run that keeps the actions of a checkpoint, if they are others."""
+    """Return the flags of a new run, with the actions of a checkpoint where they differ."""
     from ritornello.agent.run.warm_start import keep_actions
 
     own = make_env_spec(env_config(flags))

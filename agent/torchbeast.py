@@ -67,7 +67,7 @@ def read(path: Path) -> dict[str, Any]:
     Its `model_state_dict` is name -> tensor, dense and finite.
 
     Raises:
-      CheckpointError: if it is not there, damaged, holds anything but data, or no such weights.
+      CheckpointError: if the file is missing or damaged, holds anything but data, or lacks weights.
     """
     try:
         with path.open("rb") as file:
@@ -111,7 +111,7 @@ def _is_weight(item: tuple[Any, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Layout:
-    """What the tensors of a file say about the network that they are of."""
+    """The network of a file, as far as its tensors tell."""
 
     torso: str  # our name of it: nature | resnet
     feature_count: int  # units of the layer after the convolutions
@@ -144,10 +144,10 @@ def is_saved_by_torchbeast(path: Path) -> bool:
 
 
 def recognise(weights: Mapping[str, Tensor]) -> Layout:
-    """Return what network the tensors are of.
+    """Return the layout of the network that the tensors are of.
 
     Raises:
-      CheckpointError: if it is none of the known ones; the message lists what was found.
+      CheckpointError: if the network is not known; the message lists what was found.
     """
     missing = {"fc.weight", "policy.weight", "baseline.weight", "baseline.bias"} - set(weights)
     torsos = {"conv1.weight": "nature", "feat_convs.0.0.weight": "resnet"}
@@ -192,7 +192,7 @@ def recognise(weights: Mapping[str, Tensor]) -> Layout:
 def convert(weights: Mapping[str, Tensor], layout: Layout, task_count: int) -> dict[str, Tensor]:
     """Return the weights under our names and in our order, fp32.
 
-    A single value of the file serves all of the K games of our model.
+    Our model has `task_count` games; a single value head of the file serves all of them.
     """
     renamed: dict[str, Tensor] = {}
     for name, tensor in weights.items():
@@ -224,9 +224,9 @@ def convert(weights: Mapping[str, Tensor], layout: Layout, task_count: int) -> d
 def migrate(path: Path, output: Path, env: str = "", *, raw_reward: bool | None = None) -> Layout:
     """Write the model folder `output` of a `model.tar`; return what was recognised.
 
-    `env` has ids of the games in the order of the tasks, or names a set of them ("six"); empty:
-    what the file says it was trained on. `raw_reward` says whether the last reward went into the
-    network unclamped; None: as the file says.
+    `env` has ids of the games in the order of the tasks, or the name of a set ("six"); by default
+    those that the file says it was trained on. `raw_reward` says whether the network sees the last
+    reward unclamped; by default the file decides.
 
     Raises:
       CheckpointError: if the file is refused, or its network is not known.
@@ -333,7 +333,7 @@ def _our_name(name: str, torso: str) -> str:
 
 
 def _env_spec(env_id: str, layout: Layout) -> tuple[EnvSpec, str]:
-    """Return what the games show and accept, and the --action_set that they are played with."""
+    """Return the spec of the games, and the --action_set that they are played with."""
     config = EnvConfig(env_id, frames_stacked=FRAMES_STACKED, height=HEIGHT, width=WIDTH)
     spec = make_env_spec(config)
     if spec.action_count == layout.action_count:
@@ -347,7 +347,7 @@ def _env_spec(env_id: str, layout: Layout) -> tuple[EnvSpec, str]:
 
 
 def _flags(layout: Layout, spec: EnvSpec, raw_reward: bool) -> dict[str, Any]:
-    """Return the flags that decide what the network is and what it is shown."""
+    """Return the flags that decide the network and its inputs."""
     return {
         "env": spec.env_id,
         "model": layout.torso,
@@ -403,7 +403,7 @@ def _progress(path: Path, content: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _table(content: Mapping[str, Any], part: str) -> Mapping[str, Any]:
-    """Return what stands in the file beside the weights under `part`; empty: no such table."""
+    """Return the table `part` beside the weights in the file; {} if there is none."""
     found = content.get(part)
     return found if isinstance(found, dict) else {}
 
@@ -411,7 +411,7 @@ def _table(content: Mapping[str, Any], part: str) -> Mapping[str, Any]:
 def _number(
     path: Path, content: Mapping[str, Any], place: str, default: float = 0, most: float = MAX_WHOLE
 ) -> float:
-    """Return the number in [0, most] at `<table>.<key>`, or the default where there is none.
+    """Return the number in [0, most] at `<table>.<key>`, or the default if there is none.
 
     Raises:
       CheckpointError: if there is something else.

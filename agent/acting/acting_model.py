@@ -100,10 +100,14 @@ class ActingModel:
         device: torch.device | str = "cpu",
         torso_dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Own `model`, which is on the CPU; its weights are arbitrary until the first `refresh`.
+        """Own `model`; its weights are arbitrary until the first `refresh`.
 
-        `weights` is the layout of the board. On the CPU the model's weights have it too; on another
-        `device` the torso's parameters are of `torso_dtype`.
+        Args:
+          model: a model with the layout of `weights`, on the CPU.
+          weights: layout of the board.
+          board: where the newest weights are.
+          device: where the model computes. On the CPU, its weights lie in a block with this layout.
+          torso_dtype: dtype of the torso's parameters on another device.
         """
         self.model = model
         self.version = NO_VERSION  # learner updates in the weights

@@ -100,10 +100,14 @@ class Actor:
         greedy: bool = False,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Wrap an acting model on `device`; equal seeds give equal draws on the same device.
+        """Wrap an acting model; equal seeds give equal draws on the same device.
 
-        Observations and actions are on the CPU in any case. With `with_features`, actions carry
-        features; a `greedy` actor takes the most probable action instead of a draw.
+        Args:
+          model: the acting model, on `device`.
+          seed: seed of this actor's own stream of random numbers.
+          with_features: whether actions carry features.
+          greedy: take the most probable action instead of a draw.
+          device: where the model computes; observations and actions are on the CPU in any case.
         """
         self._model = model
         self._device = torch.device(device)

@@ -91,9 +91,14 @@ class Dispatcher:
     ) -> None:
         """Start nothing; `step` does.
 
-        At most `max_restarts` workers that failed are replaced within an hour. A worker that is
-        silent for `worker_timeout_s` is replaced too; 0: never. `life` is the gateway's: workers of
-        different lives play different games.
+        Args:
+          cluster: runs the workers.
+          board: where the newest weights are.
+          workers: settings of all workers.
+          max_restarts: limit on the workers that failed within an hour and are replaced.
+          worker_timeout_s: silence after which a worker is replaced; 0: never.
+          life: number of the gateway's life; workers of different lives play different games.
+          clock: monotonic clock, in seconds.
         """
         self.blocks: deque[tuple[WorkerSlot, PackedBlock]] = deque()  # to be handed on
         self.counts: Counter[str] = Counter()  # restarts, hung, lost_unrolls, bytes_in, weights

@@ -35,11 +35,11 @@ Tensors = dict[str, torch.Tensor]  # by name
 def deploy(url: str, kind: str, output: Path, *, trust: bool = False) -> list[str]:
     """Write the folder of a network in one of the formats `NETWORKS`; return lines about it.
 
-    `url` is whatever --load_model_url of main.py takes, `trust` its --trust_env_module.
+    `url` and `trust` are as --load_model_url and --trust_env_module of main.py.
 
     Raises:
       CheckpointError: if there is no sound agent.
-      ConfigError: if the agent cannot be written so, or the folder is another's.
+      ConfigError: if this format cannot hold the agent, or the folder has other files.
     """
     if (output / PAGE).exists() and not (output / PREPROCESSING).exists():
         raise ConfigError(f"{output} has a {PAGE} that is not of an export: give another folder.")
@@ -77,7 +77,7 @@ def network_file(graph: ActingGraph, kind: str) -> bytes:
     """Return the content of the file of a graph, in one of the formats `NETWORKS`.
 
     Raises:
-      ConfigError: if a user's own network cannot be written so, or a package is missing.
+      ConfigError: if this format cannot hold a user's own network, or a package is missing.
     """
     if kind == "onnx":
         _import_onnx()
@@ -119,7 +119,7 @@ def _as_onnx(graph: ActingGraph, program: ExportedProgram, shapes: Any) -> bytes
 
 
 def runner(kind: str, content: bytes) -> Callable[[Tensors], Tensors]:
-    """Return what runs the network in a file of this content, on the CPU."""
+    """Return a function that runs the network in a file of this content, on the CPU."""
     if kind == "torch":
         return torch.export.load(io.BytesIO(content)).module()
     onnxruntime = _import_onnx()

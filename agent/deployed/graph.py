@@ -38,10 +38,10 @@ class Port(NamedTuple):
 
 
 class ActingGraph(nn.Module):
-    """One decision in B environments; `inputs` and `outputs` say what goes in and comes out."""
+    """One decision in B environments; `inputs` and `outputs` are its ports."""
 
     def __init__(self, model: ActorCritic, spec: EnvSpec) -> None:
-        """Take a copy of `model`, fp32, on the CPU, of games of `spec`; it changes no more."""
+        """Copy `model`, fp32, to the CPU, for games of `spec`; the copy does not change."""
         super().__init__()
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
         for module in self.model.modules():
@@ -62,7 +62,7 @@ class ActingGraph(nn.Module):
             self(self.example(2))
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Decide; a tensor [B, *shape] for each of `inputs` gives one for each of `outputs`."""
+        """Decide: return a tensor [B, *shape] per output, from one per input."""
         model = self.model
         obs = [inputs[name] for name in self.inputs if name.startswith("obs")]
         nothing = torch.zeros(obs[0].shape[0])
@@ -127,7 +127,7 @@ def _counts(spec: EnvSpec, kind: str) -> list[int]:
 
 
 def _inputs(model: ActorCritic, spec: EnvSpec) -> dict[str, Port]:
-    """Return what a model looks at, by name; observations come first."""
+    """Return the inputs of a model by name; observations come first."""
     extras, actions = getattr(model.core, "extras", ExtraInputs()), spec.actions
     ports: dict[str, Port] = {}
     newest = f"the newest {spec.frames_stacked} of" if spec.frames_stacked > 1 else "all of"

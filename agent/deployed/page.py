@@ -16,7 +16,7 @@ TEMPLATE = Path(__file__).with_name("page.md")
 
 
 def page(about: Mapping[str, Any], kind: str) -> str:
-    """Return the page; `about` is what preprocessing.json says, `kind` one of formats.NETWORKS."""
+    """Return the page; `about` is the content of preprocessing.json, `kind` one of NETWORKS."""
     game, ports = about["games"][0], about["inputs"]
     world = "atari" if "rules" in game else "gymnasium"
     following = {
@@ -57,7 +57,7 @@ def page(about: Mapping[str, Any], kind: str) -> str:
 
 
 def _observed(about: Mapping[str, Any], name: str) -> str:
-    """Return the expression of an input that shows something."""
+    """Return the expression of an input that is part of the observation."""
     game, port, count = about["games"][0], about["inputs"][name], about["frame_stack"]["count"]
     shape = port["shape"][1:]
     if "rules" in game:
@@ -72,7 +72,7 @@ def _observed(about: Mapping[str, Any], name: str) -> str:
 
 
 def _encoded(leaf: Mapping[str, Any]) -> str:
-    """Return the expression of what the network takes of one leaf of `observation`."""
+    """Return the expression that converts one leaf of `observation` for the network."""
     value = f"observation{leaf['path']}"
     if leaf["kind"] == "image":
         axes = leaf["channel_axes"]
@@ -86,7 +86,7 @@ def _encoded(leaf: Mapping[str, Any]) -> str:
 
 
 def _decoded(leaves: Sequence[Mapping[str, Any]]) -> str:
-    """Return the expression of what the environment takes, from `action`."""
+    """Return the expression that converts `action` for the environment."""
     if len(leaves) != 1 or leaves[0]["path"]:
         return "...  # to be made of the columns of action[0] as game['action'] says"
     leaf = leaves[0]

@@ -39,9 +39,9 @@ ATARI_RULES = {
 
 
 def preprocessing(blueprint: Blueprint, graph: ActingGraph, network: str) -> dict[str, Any]:
-    """Return what `preprocessing.json` says, as JSON types; `network` is the name of its file.
+    """Return the content of `preprocessing.json`, as JSON types; `network` is a file name.
 
-    The blueprint makes an environment that is not Atari's, to read its spaces.
+    `blueprint` makes an environment that is not Atari's, to read its spaces.
     """
     spec = blueprint.env_spec
     return {
@@ -89,7 +89,7 @@ def _game(blueprint: Blueprint, graph: ActingGraph, env_id: str) -> dict[str, An
 
 
 def _where_masks_are(env: gymnasium.Env) -> str:
-    """Return the expression of what an environment allows, in a script that plays it."""
+    """Return the expression of an environment's action mask, for a script that plays it."""
     if mask_taken_out(env) is not env:
         return f"observation[{MASK!r}]"
     has_method = env.has_wrapper_attr("action_masks")
@@ -110,7 +110,7 @@ def _atari(config: EnvConfig, spec: EnvSpec) -> dict[str, Any]:
 
 
 def _observation(env: gymnasium.Env, spec: EnvSpec, inputs: list[str]) -> list[dict[str, Any]]:
-    """Return how each leaf of an observation is prepared, in the order in which numbers are put."""
+    """Return how each leaf of an observation is prepared, in the order of its numbers."""
     by_part = dict(zip((part.name for part in spec.observation_parts), inputs, strict=False))
     said = (getattr(env, "metadata", None) or {}).get("channels")
     shown, alone, found = mask_taken_out(env), "", []
@@ -132,7 +132,7 @@ def _observation(env: gymnasium.Env, spec: EnvSpec, inputs: list[str]) -> list[d
 
 
 def _action(env: gymnasium.Env) -> list[dict[str, Any]]:
-    """Return what each leaf of an action takes from the columns of what the network says."""
+    """Return how each leaf of an action follows from columns of the network's output."""
     found, column = [], 0
     for path, leaf in leaves(env.action_space):
         width = int(np.prod(leaf.shape or ()))

@@ -51,10 +51,15 @@ class GlooGroup(ProcessGroup):
         first_timeout_s: float = 600.0,
         is_local: bool = True,
     ) -> None:
-        """Meet the other learners in `store`, a `torch.distributed.Store`.
+        """Meet the other learners.
 
-        A sum may take `timeout_s`; until `settle` is called, `first_timeout_s`. If `is_local`, all
-        learners are on this machine, and no other machine needs to reach them.
+        Args:
+          store: a `torch.distributed.Store`, in which all learners find each other.
+          rank: number of this learner, from 0.
+          world_size: number of learners.
+          timeout_s: time that a sum may take.
+          first_timeout_s: the same until `settle` is called.
+          is_local: whether all learners are on this machine, so that no other needs to reach them.
 
         Raises:
           LearnerLost: if a learner does not come in time.

@@ -52,10 +52,17 @@ class ProcessPool:
     ) -> None:
         """Allocate the shared memory; no process is started before `start`.
 
-        The ring of each worker has `slots` blocks. At most `max_restarts` processes that died
-        within an hour are replaced, all together. A process that has done nothing for
-        `worker_timeout_s` is killed and replaced, while it starts after several times that; 0:
-        never. Without a `server` workers act themselves. `make_place` makes the place of a worker.
+        Args:
+          configs: settings of the workers.
+          board: where they find the newest weights.
+          slots: number of blocks in the ring of each worker.
+          max_restarts: limit on the processes that died within an hour and are replaced, all
+            together.
+          server: settings of the inference server; None: workers act themselves.
+          worker_timeout_s: a process that has done nothing for so long is killed and replaced,
+            while it starts after several times that; 0: never.
+          clock: monotonic clock, in seconds.
+          make_place: makes the place of a worker.
         """
         self._board = board
         self._max_restarts = max_restarts

@@ -48,9 +48,16 @@ class Run:
     ) -> None:
         """Build all that learns, in the state of the checkpoint; start nothing.
 
-        Without a checkpoint a new run begins with `weights`, by default freshly initialised. `stop`
-        and `status` are None if nobody can stop the session or looks at its status. `experience`
-        makes the source of batches, by default the one that the flags ask for.
+        Args:
+          blueprint: flags and shapes.
+          folder: folder of the run.
+          checkpoint: the run continues from it; None: a new run begins.
+          weights: state dict of the model with which a new run begins; by default freshly
+            initialised.
+          stop: requests of the user to stop; None: there are none.
+          status: writes the status files; None: nobody reads them.
+          coordinator: keeps the learners of the run in step.
+          experience: makes the source of batches; by default the one that the flags ask for.
         """
         self.blueprint, self.flags, self.folder = blueprint, blueprint.flags, folder
         self.stop, self.coordinator = stop or StopSignals(), coordinator

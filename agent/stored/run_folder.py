@@ -81,9 +81,12 @@ class RunFolder:
     ) -> RunFolder:
         """Make `results/<name>` or `results/<env>_<time>`: two runs never share a folder.
 
-        If the name is taken, `_2`, `_3`, ... is appended. `results` is made if missing. `env_id`,
-        one id or several with commas, is made safe for a file name; `now` is the time in the name,
-        by default the present time.
+        Args:
+          results: parent folder, made if missing.
+          env_id: environment id, or several with commas; made safe for a file name.
+          name: name of the folder. If it is taken, `_2`, `_3`, ... is appended. None: a name from
+            `env_id` and `now`.
+          now: the time in the name; by default the present time.
         """
         parent = Path(results)
         stem = name or f"{run_name(env_id)}_{now or datetime.now():%Y%m%d-%H%M%S}"

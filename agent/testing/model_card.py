@@ -84,10 +84,14 @@ def model_card(
 ) -> str:
     """Return the card as Markdown, with the header that model hubs read.
 
-    `facts` are the result of `training_facts` in agent/export.py, and `tested` reports of tests of
-    exactly these weights. `command` has the arguments of main.py that trained the model, if they
-    are known. `film_of` says what FILM, beside the card, shows; "" without a film. `repository` is
-    `<owner>/<name>` on the hub, if the model is to be there.
+    Args:
+      name: name of the model.
+      facts: result of `training_facts` in agent/export.py.
+      flags: flags of the run.
+      tested: reports of tests of exactly these weights.
+      command: arguments of main.py that trained the model; empty if they are not known.
+      film_of: what FILM, beside the card, shows; "" without a film.
+      repository: `<owner>/<name>` on the hub, if the model is to be there.
     """
     games = str(facts["env_spec"]["env_id"]).split(",")
     title, algorithm = shown_text(name, 100), _algorithm(flags)

@@ -19,10 +19,10 @@ MAX_LINE = 10_000  # characters that are printed of one line: a list of all game
 
 @contextmanager
 def reader_may_leave() -> Iterator[None]:
-    """Let what is printed here end early, and well, if its reader has left, as `| head` does.
+    """Let printing end early, without an error, if the reader has left, as `| head` does.
 
-    Put nothing but printing into it: another pipe that breaks would pass for the reader's. What
-    comes after it prints to nobody.
+    Do nothing but print in the block, because any other broken pipe would pass for the reader's.
+    What is printed after the block is discarded.
     """
     try:
         yield
@@ -63,9 +63,9 @@ def _true_or_false(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """Return lines in which no terminal finds anything to obey, each of bounded length.
+    """Return lines with control characters escaped, each of bounded length.
 
-    What is printed may name what a stranger's file holds: tensors, games, files.
+    The text may contain names from a stranger's file: tensors, games, files.
     """
     return "\n".join(shown_text(line, MAX_LINE) for line in text.split("\n"))
 
@@ -89,7 +89,7 @@ def whole_number(text: str) -> int:
     """Return a whole number, which may be written as 1_000_000 or 1e6.
 
     Raises:
-      ValueError: if it is none.
+      ValueError: if `text` is no whole number.
     """
     number = Decimal(text) if _SHORT_NUMBER.fullmatch(text) else None
     return int(text) if number is None or number % 1 else int(number)

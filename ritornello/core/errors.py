@@ -17,7 +17,7 @@ class RunIsDone(ConfigError):
 
 
 class EnvironmentFault(PlatformError):
-    """An environment raised, or gave something else than its spaces and Gymnasium's rules say."""
+    """An environment raised an exception, or broke its spaces or Gymnasium's rules."""
 
 
 class ShapeError(PlatformError, ValueError):
@@ -41,7 +41,7 @@ class Closed(PlatformError):
 
 
 def first_line(error: BaseException, limit: int = 300) -> str:
-    """Return what an error says first, fit for one line of a terminal; its kind if it is silent."""
+    """Return the first line of an error's message, for a terminal; its type if that is empty."""
     lines = (line.strip() for line in str(error).splitlines())
     line = next((line for line in lines if line), type(error).__name__)
     return "".join(c for c in line if c.isprintable())[:limit].rstrip(".")

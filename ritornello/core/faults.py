@@ -38,19 +38,16 @@ class Plan(Protocol):
     """Decides what happens at the points."""
 
     def reach(self, point: str, path: Path | None, tear: Tear | None) -> None:
-        """Pass a point of `POINTS`; what is raised here is raised there."""
+        """Pass a point of `POINTS`; an exception raised here is raised there."""
 
 
 _plan: Plan | None = None
 
 
 def at(point: str, path: Path | None = None, tear: Tear | None = None) -> None:
-    """Pass a named point: nothing happens unless a plan is loaded.
+    """Pass a named point of `POINTS`: nothing happens unless a plan is loaded.
 
-    Args:
-      point: name of the point in `POINTS`.
-      path: the file that it is about, if it is about one.
-      tear: of a write, see `Tear`.
+    `path` is the file that the point is about, if any; `tear` is that of a write, see `Tear`.
     """
     if _plan is not None:
         _plan.reach(point, path, tear)

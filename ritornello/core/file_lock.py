@@ -75,11 +75,9 @@ class FileLock:
         return is_ours
 
     def wait(self, deadline_s: float, waiting: Callable[[], bool] = lambda: True) -> bool:
-        """Acquire the lock, if need be after whoever has it is gone; return whether it is ours.
+        """Acquire the lock, waiting at most `deadline_s` for its holder; return whether it is ours.
 
-        Args:
-          deadline_s: seconds to wait at most.
-          waiting: called before each further look; returns whether to go on waiting.
+        `waiting` is called before each further look; it returns whether to go on waiting.
         """
         ends_at_s = time.monotonic() + deadline_s
         while not self.acquire():
@@ -91,10 +89,11 @@ class FileLock:
     def is_held(self) -> bool:
         """Whether somebody has the lock. Makes and writes nothing.
 
-        Any number may ask at the same time. Who takes the lock in that moment has to `wait`.
+        Any number of processes may ask at the same time. A process that acquires the lock in that
+        moment has to `wait`.
 
         Raises:
-          ConfigError: as for `acquire`; but a file that is not there is nobody's lock.
+          ConfigError: as for `acquire`; but a missing file means that nobody has the lock.
         """
         if not os.path.lexists(self.path):
             return False
@@ -158,10 +157,8 @@ class FileLock:
 def try_lock(file: int, path: Path, *, together: bool = False) -> bool:
     """Lock an open file; False if somebody else has it. True also where there are no locks.
 
-    Args:
-      file: its descriptor.
-      path: its name, for messages.
-      together: whether others may lock it in the same way meanwhile.
+    `file` is its descriptor, and `path` its name, for messages. With `together`, others may lock it
+    in the same way meanwhile.
     """
     if fcntl is None:
         log.debug("this system has no flock: nothing keeps a second program away from %s", path)

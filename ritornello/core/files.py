@@ -27,10 +27,10 @@ class Disk:
     """The file system, as it is. Each method is one operation and raises OSError if it fails."""
 
     def open(self, path: Path, *, append: bool = False) -> BinaryIO:
-        """Open a file for writing, buffered; its content goes unless `append`.
+        """Open a file for writing, buffered; its content is lost unless `append`.
 
-        What is buffered is lost if the process is killed: flush. What is flushed is lost if the
-        power goes: `sync`.
+        Buffered bytes are lost if the process is killed: flush. Flushed bytes are lost if the power
+        fails: `sync`.
         """
         faults.at("file.open", path)
         return cast(BinaryIO, io.BufferedWriter(_Raw(path, "ab" if append else "wb"), BUFFER_BYTES))
@@ -55,7 +55,7 @@ class Disk:
         os.replace(source, target)
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name; where the file system cannot, the name of a copy."""
+        """Give a file a second name; make a copy where the file system has no second names."""
         faults.at("file.link", target)
         try:
             os.link(source, target)
@@ -92,7 +92,7 @@ def disk() -> Disk:
 
 @contextmanager
 def using(other: Disk) -> Iterator[None]:
-    """Put another disk in the place of the real one within the block, in this process."""
+    """Replace the real disk by another in the block, in this process."""
     global _disk
     before, _disk = _disk, other
     try:

@@ -22,11 +22,11 @@ OWN_LOGGERS = "ritornello"
 
 @contextlib.contextmanager
 def settings_kept() -> Iterator[None]:
-    """Put back after the block what code of the user has changed in it.
+    """Restore, after the block, the settings that a user's code has changed in it.
 
-    Working directory, standard streams, recursion limit, filters of warnings, logging, and torch's
-    default dtype, default device and gradient mode. Signal handlers are taken back by
-    core/stop_signals.py, where they belong.
+    They are the working directory, standard streams, recursion limit, filters of warnings, logging,
+    and torch's default dtype, default device and gradient mode. core/stop_signals.py restores
+    signal handlers.
     """
     root: Any = logging.getLogger()
     with warnings.catch_warnings(), contextlib.ExitStack() as put_back:
@@ -65,7 +65,7 @@ def _put_torch_back(settings: tuple[Any, ...]) -> None:
 
 
 def revive_loggers() -> None:
-    """Let this program's loggers speak: `logging.config` disables those that it does not name."""
+    """Enable this program's loggers: `logging.config` disables those that it does not name."""
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and name.split(".")[0] == OWN_LOGGERS:
             logger.disabled = False
@@ -75,12 +75,10 @@ def revive_loggers() -> None:
 
 
 def set_torch(dtype: Any = None, device: Any = None, has_grad: bool = True) -> None:
-    """Give torch, which has been imported, its usual settings, or others that were there before.
+    """Set the defaults of torch, which has been imported; without arguments, its usual ones.
 
-    Args:
-      dtype: default dtype of what is made; None: float32.
-      device: default device; None: the CPU.
-      has_grad: whether operators record for the gradient.
+    `dtype` (None: float32) and `device` (None: the CPU) are for new tensors; `has_grad` says
+    whether operations are recorded for the gradient.
     """
     torch: Any = sys.modules["torch"]
     torch.set_default_dtype(dtype or torch.float32)

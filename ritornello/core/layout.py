@@ -13,7 +13,7 @@ ALIGNMENT_BYTES = 64  # one cache line, so that fields of two blocks never share
 
 
 def aligned(nbytes: int) -> int:
-    """Return the room that so many bytes take, up to where the next field may begin."""
+    """Return the offset after `nbytes` bytes at which the next field may begin."""
     return -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
@@ -45,11 +45,10 @@ def lay_out(
 ) -> tuple[dict[str, Field], int]:
     """Lay out arrays one after the other, each at an aligned offset.
 
-    Args:
-      table: name, shape and dtype of each.
+    `table` has the name, shape and dtype of each array.
 
     Returns:
-      name -> where it lies, and the bytes of the whole block.
+      name -> its field, and the number of bytes of the whole block.
     """
     fields: dict[str, Field] = {}
     nbytes = 0

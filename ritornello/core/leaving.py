@@ -16,10 +16,10 @@ KILL_WAIT_S = 10.0  # a process that was killed is gone at once, unless a device
 
 
 def wait_for_killed(child: subprocess.Popen[bytes]) -> int:
-    """Return the exit status of a child that was killed or has ended, without waiting for ever.
+    """Return the exit status of a child that was killed or has ended; do not wait for ever.
 
-    A device or a file system may hold it in the kernel: it ends when it is let go, and keeps until
-    then what it has locked, so that nobody takes its place.
+    A device or a file system may hold it in the kernel. Then it ends later, and keeps its locks
+    until then, so that nobody takes its place.
     """
     try:
         return child.wait(KILL_WAIT_S)

@@ -16,14 +16,10 @@ def plain(text: str) -> str:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table.
+    """Return the lines of a table, with a text per heading in each row.
 
-    A cell may hold whatever a stranger wrote: it stays one cell on one line, in which a terminal
-    finds nothing to obey.
-
-    Args:
-      headings: headings, one per column.
-      rows: one text per column each.
+    A cell may hold whatever a stranger wrote: it stays one cell on one line, without control
+    characters for a terminal.
     """
     cells = [headings, ["---"] * len(headings), *rows]
     return [f"| {' | '.join(map(_cell, row))} |" for row in cells]

@@ -15,7 +15,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def american(name: str) -> str:
-    """Return a name in American spelling, by which both spellings of it are equal."""
+    """Return a name in American spelling, so that both spellings of it compare equal."""
     return (
         name.replace("isation", "ization")
         .replace("ormalise", "ormalize")

@@ -28,7 +28,7 @@ MAX_INT = 2**63  # beyond it neither NumPy nor pydantic's JSON can follow
 def shown(value: Any, limit: int = MAX_SHOWN) -> str:
     """Return `repr(value)` for a message: on one line, at most `limit` characters, cut inside.
 
-    Never fails: what cannot be shown is named by its type.
+    This never fails: a value whose `repr` fails is named by its type.
     """
     if isinstance(value, str):
         # Cut first: the text of a whole file need not be escaped.
@@ -42,7 +42,7 @@ def shown(value: Any, limit: int = MAX_SHOWN) -> str:
 
 
 def shown_text(text: str, limit: int = MAX_SHOWN) -> str:
-    """Return `text` for a message as it was typed, with what cannot be printed escaped."""
+    """Return `text` for a message as it was typed, with unprintable characters escaped."""
     short = cut(text, limit)
     if short.isprintable():
         return short
@@ -59,12 +59,9 @@ def cut(text: str, limit: int = MAX_SHOWN) -> str:
 
 
 def read_text(path: Path | str, what: str, limit: int = MAX_FILE_BYTES) -> str:
-    """Return the content of a small UTF-8 text file.
+    """Return the content of a small UTF-8 text file, of at most `limit` bytes.
 
-    Args:
-      path: path of the file.
-      what: the file in words, for messages, e.g. "the sequence".
-      limit: largest size in bytes.
+    `what` names the file in messages, e.g. "the sequence".
 
     Raises:
       ConfigError: if there is no regular file that can be read, or it is too long or no text.
@@ -92,10 +89,10 @@ def read_text(path: Path | str, what: str, limit: int = MAX_FILE_BYTES) -> str:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Return what a text in JSON says; only plain data, see `check_plain`.
+    """Return the data in a JSON text; only plain data, see `check_plain`.
 
     Raises:
-      ConfigError: if it is no JSON, or too much of it, or gives a key twice in one object.
+      ConfigError: if the text is no JSON, is too long, or repeats a key in an object.
     """
 
     def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -127,13 +124,10 @@ def parse_json(text: str, where: str) -> Any:
 def check_plain(value: Any, where: str, max_nodes: int = MAX_NODES) -> None:
     """Raise ConfigError unless `value` is of JSON's types only, and bounded.
 
-    These are None, bool, int, float, str, lists, and dicts with text as keys. What passes can be
-    shown, compared, copied and written as JSON without a surprise.
-
-    Args:
-      value: value that was read.
-      where: the place that it comes from, for messages.
-      max_nodes: values at most, counted as often as they are referred to.
+    These are None, bool, int, float, str, lists, and dicts with text as keys. A value that passes
+    can be shown, compared, copied and written as JSON without a surprise. `where` is the origin of
+    the value, for messages. It has at most `max_nodes` values, counted as often as they are
+    referred to.
     """
     waiting: list[tuple[Any, int]] = [(value, 1)]
     nodes = 0

@@ -56,14 +56,12 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Return what a text in YAML says; only plain data, see `plain_data.check_plain`.
+    """Return the data in a YAML text; only plain data, see `plain_data.check_plain`.
 
-    Args:
-      text: the content of a file. PyYAML reads about 200 kB in a second.
-      where: name of the file, for messages.
+    `where` is the name of the file, for messages. PyYAML reads about 200 kB in a second.
 
     Raises:
-      ConfigError: if it is no YAML, or too much of it, or gives a key twice.
+      ConfigError: if the text is no YAML, is too long, or repeats a key.
     """
     data = load_yaml(text, where)
     check_plain(data, where)
@@ -71,16 +69,13 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def load_yaml(text: str, where: str) -> Any:
-    """Return what a text in YAML says, for a caller who checks the values and knows their places.
+    """Return the data in a YAML text, for a caller that checks the values and their places.
 
-    Dates and sets may be among them, keys that are no text, and more than fits into memory.
-
-    Args:
-      text: the content of a file.
-      where: name of the file, for messages.
+    The data may include dates and sets, keys that are no text, and more than fits into memory.
+    `where` is the name of the file, for messages.
 
     Raises:
-      ConfigError: if it is no YAML, or gives a key twice.
+      ConfigError: if the text is no YAML, or repeats a key.
     """
     try:
         return yaml.load(text, _PlainLoader)

@@ -57,10 +57,10 @@ def environment_for_child() -> dict[str, str]:
 
 
 def end_with_starter() -> None:
-    """Get SIGTERM when whoever started this program is gone, if it wishes so. Call it early.
+    """Get SIGTERM when the program that started this one is gone, if it wants that. Call it early.
 
-    A run saves at that signal. The wish is taken out of the environment variables, so that no
-    child mistakes it for its own.
+    A run saves at that signal. The request is taken out of the environment variables, so that no
+    child takes it for its own.
     """
     starter = os.environ.pop(STARTER, "")
     if starter.isdecimal():
@@ -68,14 +68,11 @@ def end_with_starter() -> None:
 
 
 def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
-    """Get a signal once, within a second, when the parent process ends or has ended already.
+    """Get signal `number` once, within a second, when the process `parent` ends or has ended.
 
-    A thread looks at the parent's number. Linux could tell the end instead (PR_SET_PDEATHSIG), but
-    it tells that of the *thread* that was the parent, and once for each that becomes the parent.
-
-    Args:
-      parent: process id that the parent had when it started this process.
-      number: number of the signal.
+    A thread looks at the parent's process id. Linux could tell the end instead (PR_SET_PDEATHSIG),
+    but it tells that of the *thread* that was the parent, and once for each that becomes the
+    parent.
     """
 
     def watch() -> None:
@@ -88,7 +85,7 @@ def die_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
 
 @contextlib.contextmanager
 def children_deaf_to(*numbers: int) -> Iterator[None]:
-    """Let processes that are started in a `with` block not hear these signals from the first on.
+    """Block these signals in processes that are started in the block, from their first moment.
 
     They are blocked, which a child inherits, and not ignored. The child decides when it listens.
     """
@@ -114,7 +111,7 @@ def ignore_interrupts() -> None:
 
 @dataclass(frozen=True)
 class Family:
-    """A process, and whatever it starts. Plain and picklable; a mark is drawn for each."""
+    """A process and all that it starts, told from others by a mark. Plain and picklable."""
 
     mark: str = field(default_factory=lambda: secrets.token_hex(16))
 
@@ -127,8 +124,7 @@ class Family:
     def members(self, head: int) -> list[int]:
         """Return the ids of the processes that live, without the one that asks.
 
-        Args:
-          head: process id of the head, dead or alive: the number of the group, too.
+        `head` is the process id of the head, dead or alive, and the number of the group.
         """
         if not os.path.isdir("/proc/self"):
             return [] if head == os.getpid() else _group_without_proc(head)
@@ -137,12 +133,12 @@ class Family:
         return [pid for pid in pids if pid != os.getpid() and _belongs(pid, head, variable)]
 
     def end(self, head: int, limit_s: float = END_S, only: Collection[int] | None = None) -> bool:
-        """Kill every member; return whether none is left. Done again it does no harm.
+        """Kill every member; return whether none is left. It may be called again.
 
         Args:
           head: process id of the head, dead or alive.
-          limit_s: for them to be gone. One that a device holds in the kernel goes when let go.
-          only: process ids of the members that are killed; None: all are.
+          limit_s: time for them to be gone. A process that a device holds in the kernel ends later.
+          only: process ids of the members to kill; None kills all.
         """
         killed: set[int] = set()
         deadline = time.monotonic() + limit_s
@@ -178,7 +174,7 @@ def mark_own_children() -> None:
 def own_family() -> Family | None:
     """Return the family of `mark_own_children`, if this process has called it.
 
-    A mark that was inherited is of the process that started this one.
+    A mark that was inherited belongs to the process that started this one.
     """
     mark = os.environ.get(FAMILY, "")
     return Family(mark) if mark.startswith(f"{os.getpid()}-") else None
@@ -187,8 +183,8 @@ def own_family() -> Family | None:
 def own_children() -> set[int]:
     """Return the ids of the processes that this one has started, in whatever session.
 
-    Without a mark (`mark_own_children`) there are none. Left out are processes of Python's
-    multiprocessing: it ends them itself, and its helpers serve for as long as the program runs.
+    Without a mark (`mark_own_children`) there are none. Processes of Python's multiprocessing are
+    left out: it ends them itself, and its helpers serve for as long as the program runs.
     """
     family = own_family()
     members = [] if family is None else family.members(NO_GROUP)
@@ -204,7 +200,7 @@ def end_own_children(pids: Collection[int]) -> None:
 
 @contextlib.contextmanager
 def started_in_here_ended() -> Iterator[None]:
-    """End what this process starts in a `with` block and leaves; see `own_children`."""
+    """End the processes that this one has started in the block; see `own_children`."""
     before = own_children()
     try:
         yield
@@ -251,11 +247,10 @@ def _pause(seconds: float) -> None:
 
 
 def watch_over(orders: BinaryIO, leave_s: float) -> None:
-    """End all families that are left when `orders` comes to its end, which is the learner's.
+    """End all families that are left when `orders` ends, which is the learner's end.
 
-    Args:
-      orders: lines "+<head> <mark>" and "-<head>", for families that have begun and ended.
-      leave_s: the time for them to leave by themselves.
+    `orders` has lines "+<head> <mark>" and "-<head>", for families that have begun and ended.
+    Families have `leave_s` to leave by themselves.
     """
     families: dict[int, Family] = {}
     for line in orders:

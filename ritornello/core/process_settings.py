@@ -23,9 +23,9 @@ SETTINGS = {
 
 
 def environment_to_restart_with() -> dict[str, str] | None:
-    """Return the environment that adds what is missing, or None when nothing is.
+    """Return the environment with the missing settings added, or None if none is missing.
 
-    What the user has set already stays as it is.
+    Settings of the user stay as they are.
     """
     if not sys.platform.startswith("linux"):
         return None

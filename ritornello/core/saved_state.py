@@ -30,7 +30,7 @@ class StateError(CheckpointError):
     """A saved state that this program has not written, and the place in it."""
 
     def __init__(self, problem: str, *keys: Any) -> None:
-        """Say what is wrong at the place of these keys, the outermost first."""
+        """State what is wrong at the place of these keys, the outermost first."""
         self.problem, self.keys = problem, keys
         place = "".join(f"[{shown(key, 80)}]" for key in keys)
         super().__init__(f"state{place}: {problem}")
@@ -43,16 +43,13 @@ def expect(condition: bool, expected: str, *keys: Any) -> None:
 
 
 def item(state: Any, key: Any, *kinds: type, default: Any = REQUIRED) -> Any:
-    """Return an item of a mapping, which is exactly of one of these types.
+    """Return an item of a mapping, which must have exactly one of the types `kinds`.
 
-    Args:
-      state: mapping from a file.
-      key: its key.
-      kinds: types that the item may have; `float` takes whole numbers, too.
-      default: value where there is no such key, or None.
+    `float` takes whole numbers, too. `default` is returned if the key is missing, or its value
+    None.
 
     Raises:
-      StateError: if it is missing or of another type.
+      StateError: if the item is missing or of another type.
     """
     expect(isinstance(state, Mapping), f"a mapping, got {type(state).__name__}")
     value = state.get(key, default)
@@ -87,7 +84,7 @@ def number(state: Any, key: Any, default: Any = REQUIRED) -> float:
 
 
 def items(state: Any, key: Any, *kinds: type, default: Any = REQUIRED) -> list[Any]:
-    """Return a list (or a tuple) of a mapping, of whose elements each is of one of these types."""
+    """Return a list (or tuple) in a mapping, each of whose elements has one of these types."""
     found = item(state, key, list, tuple, default=default)
     for place, element in enumerate(found or ()):
         _check_kind(element, kinds, key, place)
@@ -97,7 +94,7 @@ def items(state: Any, key: Any, *kinds: type, default: Any = REQUIRED) -> list[A
 def array(
     state: Any, key: Any, dtype: Any, shape: tuple[int | None, ...], default: Any = REQUIRED
 ) -> np.ndarray:
-    """Return an array of a mapping, of this dtype and shape (None: of any size)."""
+    """Return an array in a mapping, of this dtype and shape (None: of any size)."""
     found: np.ndarray = item(state, key, np.ndarray, default=default)
     if found is not default:
         fits = len(found.shape) == len(shape) and all(
@@ -110,9 +107,9 @@ def array(
 
 @contextmanager
 def within(*keys: Any) -> Iterator[None]:
-    """Name the place of whatever fails within the block, which takes over the part at these keys.
+    """Add the keys to the place that an error names, if the block fails.
 
-    What fails otherwise than by a message of this program becomes a StateError, too.
+    An exception that has no message of this program becomes a StateError.
     """
     try:
         yield
@@ -127,7 +124,7 @@ def within(*keys: Any) -> Iterator[None]:
 
 @contextmanager
 def restoring(source: str) -> Iterator[None]:
-    """Name the source, mostly a file, from which the block takes over a whole state."""
+    """Add the source, mostly a file, to errors of a block that takes over a whole state."""
     try:
         with within():
             yield

@@ -37,7 +37,7 @@ class ActionPart:
 
     @property
     def width(self) -> int:
-        """Numbers that it takes in a stored action."""
+        """Number of columns that it takes in a stored action."""
         return 1 if self.kind == CHOICE else self.count
 
     @property
@@ -80,7 +80,7 @@ class ActionSpec:
         return sum(part.param_count for part in self.parts)
 
     def choices_in(self, action: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-        """Yield for each choice in stored actions `[..., *shape]` what was chosen, of how many."""
+        """Yield (choices made, number of options) for each choice in actions `[..., *shape]`."""
         if self.is_single_choice:
             yield action, self.parts[0].count
             return
@@ -91,7 +91,7 @@ class ActionSpec:
             column += part.width
 
     def describe(self) -> str:
-        """Return what an action is, for people: "2 choices of 3, 4 and 2 numbers"."""
+        """Return a description of an action for people: "2 choices of 3, 4 and 2 numbers"."""
         choices = [str(part.count) for part in self.parts if part.kind == CHOICE]
         numbers = sum(part.count for part in self.parts if part.kind == NUMBERS)
         said = []
@@ -135,14 +135,14 @@ class ObservationPart:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What an environment, or each of several games, shows and accepts.
+    """Observations and actions of an environment, or of each of several games.
 
     A run that plays several games has one spec: `env_id` is the list of their ids, joined with
-    commas, and the number of a game in it is its task. They show alike and take the same actions
-    (wrappers/registry.py sees to that).
+    commas, and the number of a game in it is its task. All games have the same observations and
+    actions (wrappers/registry.py checks that).
 
     A *frame* here is one stored observation of one moment: an image `(C, H, W)` uint8 (C is 1 for
-    gray, 3 for RGB) or a vector `(D,)` float32. What the model sees is a stack of the newest
+    gray, 3 for RGB) or a vector `(D,)` float32. The model sees a stack of the newest
     `frames_stacked` frames, `obs_shape`. Only single frames are stored (see core/unroll.py).
     """
 
@@ -230,7 +230,7 @@ class EnvSpec:
         """Rebuild a spec from `to_dict` (JSON turns tuples into lists).
 
         Raises:
-          StateError: if the data is of no spec.
+          StateError: if `data` is malformed.
         """
         spec = cls(
             env_id=item(data, "env_id", str),

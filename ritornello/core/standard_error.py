@@ -14,7 +14,7 @@ WARNINGS_OF_A_LINE = 5
 
 
 def say(text: str) -> None:
-    """Write a line, now; where nobody can read it any more, nothing happens.
+    """Write a line at once; if nobody can read it any more, do nothing.
 
     A program that is started with closed descriptors has no stream at all (None).
     """
@@ -24,7 +24,7 @@ def say(text: str) -> None:
 
 
 def limit_warnings() -> None:
-    """Show WARNINGS_OF_A_LINE warnings of each line of code, and say then that there are more.
+    """Show WARNINGS_OF_A_LINE warnings of each line of code, and then that there are more.
 
     Python shows a text once; an environment that warns of each step by number would fill a log.
     """
@@ -45,11 +45,10 @@ def limit_warnings() -> None:
 
 @contextlib.contextmanager
 def told_while_waiting(text: Callable[[float], str], first_s: float) -> Iterator[None]:
-    """Say from time to time why a block takes so long, so that no terminal stays empty.
+    """Report from time to time why a block takes so long, so that no terminal stays empty.
 
-    Args:
-      text: seconds waited so far -> line.
-      first_s: seconds until the first line; each later one comes after twice as long.
+    `text` returns a line from the seconds waited so far. The first line comes after `first_s`, and
+    each later one after twice as long.
     """
     is_over = threading.Event()
 

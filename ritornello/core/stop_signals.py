@@ -78,7 +78,7 @@ class StopSignals(StopRequests):
     """Counts the signals of one invocation. Made once, by the program's first lines."""
 
     def __init__(self) -> None:
-        """Nothing asked yet; the first signal leaves at once."""
+        """Begin without a request; the first signal ends the program at once."""
         super().__init__()
         self.answer = Answer.LEAVE
         self.at_stake = ""  # what a second signal loses: "the last checkpoint is update 1000"
@@ -102,11 +102,11 @@ class StopSignals(StopRequests):
         return self._end_at - time.time()
 
     def reserve(self, seconds: float) -> None:
-        """Ask the program to stop so much earlier than SAVING_S before the end of its job."""
+        """Request a stop `seconds` earlier than SAVING_S before the end of the job."""
         self._leave_at = leave_time(self._end_at, self._began, SAVING_S + seconds)
 
     def install(self) -> None:
-        """Answer signals from now on; `restore` puts the previous handlers back.
+        """Handle signals from now on; `restore` restores the previous handlers.
 
         Outside of the main thread nothing is installed, because Python allows it there only. A
         SIGHUP that is ignored (nohup) stays ignored.
@@ -129,10 +129,10 @@ class StopSignals(StopRequests):
         self._listener.start()
 
     def take_back(self) -> None:
-        """Answer again what has been ignored, or left to the system or to C, since `install`.
+        """Handle signals again that since `install` are ignored, or left to the system or to C.
 
-        An environment may do that, or a library that it loads, in this very process: when it is
-        tried out, or plays here. A handler that somebody has written in Python stays.
+        An environment may have changed that, or a library that it loads, in this very process: when
+        it is tried out, or plays here. A handler that somebody has written in Python stays.
         """
         if self._listener is not None:
             self._hang_bell()
@@ -141,7 +141,7 @@ class StopSignals(StopRequests):
                 signal.signal(number, self._interrupt)
 
     def restore(self) -> None:
-        """Put back the handlers that were there before `install`."""
+        """Restore the handlers that were there before `install`."""
         while self._previous:
             number, handler = self._previous.popitem()
             signal.signal(number, handler)
@@ -165,9 +165,9 @@ class StopSignals(StopRequests):
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def _leave_copy(self) -> None:
-        """Leave a copy of this process to who made it, such as an environment.
+        """Leave a fork of this process to the code that made it, such as an environment.
 
-        A signal to it is no wish, and SIGTERM ends it: who closes it waits for that.
+        A signal to it is no request, and SIGTERM ends it: the code that closes it waits for that.
         """
         if self._listener is not None:
             signal.set_wakeup_fd(-1)
@@ -177,14 +177,14 @@ class StopSignals(StopRequests):
             self._listener = None
 
     def _listen(self, heard: int) -> None:
-        """Take what arrives. Signals of a timer, or of a child that has ended, ring here too."""
+        """Handle the signals that arrive. Those of a timer, or of a child's end, ring here too."""
         while numbers := os.read(heard, BURST):
             for number in set(numbers).intersection(SIGNALS):
                 self.handle(number)
         os.close(heard)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Raise where the main thread expects it. Called by Python there; the rest is `handle`."""
+        """Raise in the main thread, where Python calls this; `handle` does the rest."""
         if self._listener is not None and not self._hang_bell():
             self.handle(number)  # an event loop, say, had the bell, and the listener heard nothing
         if self.answer is Answer.RAISE:
@@ -204,7 +204,7 @@ class StopSignals(StopRequests):
 
     @contextlib.contextmanager
     def answered_by(self, answer: Answer) -> Iterator[None]:
-        """Change what the first signal does, for the time of a `with` block."""
+        """Change the effect of the first signal for the time of a block."""
         self.take_back()
         if answer is Answer.RAISE and self.count:
             answer = Answer.NOTE  # a SIGHUP, or the same wish once more, is no reason to raise
@@ -216,11 +216,9 @@ class StopSignals(StopRequests):
 
 
 def end_of_job(environment: Mapping[str, str], now: float) -> float:
-    """Return when the job of a program ends, in seconds since 1970; inf if nobody says.
+    """Return when the job of this program ends, in seconds since 1970; inf if it is not known.
 
-    Args:
-      environment: variables of the process.
-      now: seconds since 1970. An end that is over is that of another job.
+    `environment` has the variables of the process. An end before `now` is that of another job.
     """
     said = environment.get(END_OF_JOB, "")
     return float(said) if said.isdecimal() and int(said) > now else float("inf")
@@ -229,17 +227,14 @@ def end_of_job(environment: Mapping[str, str], now: float) -> float:
 def leave_time(end_at: float, now: float, saving_s: float = SAVING_S) -> float:
     """Return when a program has to stop for its job to end in time; of a short job a quarter stays.
 
-    Args:
-      end_at: when the job ends, in seconds since 1970; inf if nobody says.
-      now: seconds since 1970.
-      saving_s: what saving may take.
+    The job ends at `end_at`, in seconds since 1970, or inf; saving may take `saving_s`.
     """
     return end_at - min(saving_s, (end_at - now) / 4)
 
 
 @contextlib.contextmanager
 def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Answer the signals by `handler` within the block; afterwards as before. Main thread only."""
+    """Handle the signals by `handler` in the block; afterwards as before. Main thread only."""
     previous = answer_by(handler)
     try:
         yield
@@ -249,7 +244,7 @@ def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[Non
 
 
 def answer_by(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
-    """Answer the signals by `handler` from now on; return what answered them. Main thread only.
+    """Handle the signals by `handler` from now on; return the old handlers. Main thread only.
 
     A SIGHUP that is ignored (nohup) stays ignored.
     """
@@ -262,11 +257,8 @@ def answer_by(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any
 def leave_at_once(why: str) -> None:
     """End this process and all that it started, now and without saving.
 
-    A process that vanishes while it is being killed, or whatever else goes wrong, must not keep
-    this one from leaving.
-
-    Args:
-      why: the last line that the user reads.
+    `why` is the last line that the user reads. A process that vanishes while it is being killed, or
+    any other problem, must not keep this one from leaving.
     """
     try:
         for child in multiprocessing.active_children():
@@ -286,10 +278,10 @@ def say_at_once(text: str) -> None:
 
 
 def ignore_from_now_on() -> None:
-    """Let no signal change how this process ends: all is done, and its status is known.
+    """Let no signal change the exit status from now on: all is done.
 
-    On its way out the interpreter takes its own handlers away, and the system's would kill it; what
-    is ignored stays ignored.
+    On its way out the interpreter removes its own handlers, and the system's would kill it; an
+    ignored signal stays ignored.
     """
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -14,7 +14,7 @@ STATUS = 2  # the command cannot be honoured
 def check_python(
     version: tuple[int, ...] = sys.version_info[:2], find: Callable[[str], object] = find_spec
 ) -> None:
-    """End with a sentence in the place of a traceback where Python or packages are the wrong ones.
+    """Exit with a sentence in place of a traceback if Python or the packages are the wrong ones.
 
     Runs on old versions of Python as well.
     """

@@ -24,18 +24,14 @@ CLOSE_S = 2.0  # without families it leaves at once
 
 
 class Warden:
-    """Starts the warden, and tells it which families there are.
+    """Starts the warden process, and tells it which families there are.
 
-    Not thread-safe: used by the thread that starts and ends the families. A warden that cannot be
-    started, or has died, is done without: workers that can still run end themselves.
+    Not thread-safe: used by the thread that starts and ends the families. If the warden cannot be
+    started, or has died, workers that can still run end themselves.
     """
 
     def __init__(self, leave_s: float = LEAVE_S) -> None:
-        """Start nothing; the first family does.
-
-        Args:
-          leave_s: the time for families to leave by themselves once this process is gone.
-        """
+        """Start nothing; the first family does. Families have `leave_s` to leave by themselves."""
         self._leave_s = leave_s
         self._heads: set[int] = set()  # of the families
         self._process: subprocess.Popen[bytes] | None = None
@@ -47,12 +43,7 @@ class Warden:
         return None if self._process is None else self._process.pid
 
     def keep(self, head: int, family: Family) -> None:
-        """From now on a family is ended when this process ends.
-
-        Args:
-          head: process id of the first process of the family.
-          family: the family, which its mark tells from others.
-        """
+        """End a family, from now on, when this process ends; `head` is its first process's id."""
         self._heads.add(head)
         if not self._was_tried:
             self._was_tried = True
@@ -60,7 +51,7 @@ class Warden:
         self._tell(f"+{head} {family.mark}\n")
 
     def keep_own_children(self) -> None:
-        """From now on all that this process has started is ended when it ends, if it is marked."""
+        """End all marked processes that this one has started, from now on, when it ends."""
         family = own_family()
         if family is not None:
             self.keep(NO_GROUP, family)
@@ -72,7 +63,7 @@ class Warden:
             self._tell(f"-{head}\n")
 
     def close(self) -> None:
-        """Let it leave. If families are left it ends them first, in its own time. Idempotent."""
+        """Let the warden leave, after it has ended the families that are left. Idempotent."""
         self.release(NO_GROUP)  # this process lives, and looks after what it has started
         process = self._process
         if process is None:

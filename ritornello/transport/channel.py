@@ -104,7 +104,7 @@ class WorkerEnd:
     """The worker's side, for one thread. Every call raises Closed once the learner is gone."""
 
     def __init__(self, ring: UnrollRing, connection: Connection) -> None:
-        """Take both from the arguments of the process."""
+        """Keep both, which come from the arguments of the process."""
         self.ring = ring
         self.waited_s = 0.0  # seconds spent waiting for free slots since start
         self._connection = connection
@@ -117,7 +117,7 @@ class WorkerEnd:
           The slot, now WRITING, or None if none became free in time.
 
         Raises:
-          Closed: the learner asked this worker to stop, or died.
+          Closed: if the learner asked this worker to stop, or died.
         """
         began = time.monotonic()
         try:
@@ -161,7 +161,7 @@ class WorkerEnd:
         self._send(Failed(traceback))
 
     def send_report(self, content: tuple[int, str] | dict[str, float]) -> None:
-        """Send a line of the log or metrics; drop them where the pipe has no room."""
+        """Send a line of the log or metrics; drop them if the pipe has no room."""
         with contextlib.suppress(OSError, ValueError):  # the learner is gone: `check_open` says so
             if select.select([], [self._connection], [], 0)[1]:  # so much that PIPE_BUF bytes fit
                 self._connection.send(Report(content))

@@ -41,7 +41,7 @@ PHASE, SINCE, BEATS = range(CELLS)
 
 
 class Phase(IntEnum):
-    """What a worker, an inference server or the process that evaluates does, and how to say it."""
+    """Activity of a worker, the inference server or the process that evaluates, with its words."""
 
     words: str
 
@@ -77,8 +77,8 @@ class Beat:
 class Pulse(InSharedMemory):
     """The numbers of one process. Written by that process, read by the one that made it.
 
-    Each number is written at once, the three of them are not: a reader may see the phase of this
-    moment with the time of the one before.
+    Each number is written at once, but not the three together: a reader may see the new phase with
+    the time of the one before.
     """
 
     _VIEWS = ("_cells",)
@@ -93,7 +93,7 @@ class Pulse(InSharedMemory):
         self._cells = memory.data.cast("d")
 
     def beat(self, phase: Phase) -> None:
-        """Say that this process lives, and what it does from now on."""
+        """Write that this process lives, and its activity from now on."""
         cells = self._cells
         if cells[PHASE] != phase:
             cells[SINCE] = time.monotonic()
@@ -101,7 +101,7 @@ class Pulse(InSharedMemory):
         cells[BEATS] += 1
 
     def read(self) -> Beat:
-        """Return what it does now."""
+        """Return the present activity."""
         cells = self._cells
         return Beat(Phase(int(cells[PHASE])), cells[SINCE], int(cells[BEATS]))
 
@@ -125,10 +125,10 @@ class LifelineEnd:
     mouth: Connection  # through which its stack comes
 
     def hold(self) -> None:
-        """Take hold of it: the first thing that the process does.
+        """Set up this process: the first thing that it does.
 
-        Makes it the head of a family (core/process_death.py), which the learner's warden ends with
-        the learner, and installs the handlers that write its stack.
+        It becomes the head of a family (core/process_death.py), which the learner's warden ends
+        with the learner, and gets the handlers that write its stack.
         """
         self.family.found()
         file = self.mouth.fileno()

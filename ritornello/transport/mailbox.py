@@ -67,7 +67,7 @@ class Bell:
         self._listen()
 
     def hang_up_with(self, file: int) -> None:
-        """From now on `wait` raises Closed as soon as this descriptor has an end of file."""
+        """Let `wait` raise Closed, from now on, once this descriptor has an end of file."""
         self._poll.register(file, select.POLLIN)
 
     def ring(self) -> None:
@@ -79,7 +79,7 @@ class Bell:
         """Wait until it rings; return whether it did. Look at the shared memory in any case.
 
         Raises:
-          Closed: the process whose end `hang_up_with` watches for is gone.
+          Closed: if the process whose end `hang_up_with` watches for is gone.
         """
         ear, rang = self._ear.fileno(), False
         for file, _ in self._poll.poll(timeout_s * 1000):
@@ -129,8 +129,8 @@ class Mailbox(InSharedMemory):
           env_spec: gives the shapes of observations and actions.
           group_sizes: number of environments of each group.
           feature_count: F, or 0 to leave features out.
-          doorbell: of the server; all workers ring the same one.
-          state_count: numbers in the model's memory, or 0 if it has none.
+          doorbell: the server's bell; all workers ring the same one.
+          state_count: number of values in the model's memory, or 0 if it has none.
         """
         self.group_sizes = tuple(group_sizes)
         self._doorbell = doorbell
@@ -154,12 +154,10 @@ class Mailbox(InSharedMemory):
     # Moves of the worker.
 
     def post(self, group: int, *question: np.ndarray | None) -> None:
-        """Ask for the actions of a group: copy what it shows, and WORKER -> SERVER.
+        """Ask for the actions of a group: copy its observation, and WORKER -> SERVER.
 
-        Args:
-          group: index into `group_sizes`; n environments.
-          question: arrays in the order of QUESTION; the caller may reuse them at once. None in
-            the place of a mask: everything is allowed.
+        `group` is an index into `group_sizes`. `question` has the arrays in the order of QUESTION;
+        the caller may reuse them at once. A mask of None allows everything.
         """
         letter = self._letters[group]
         asked = {n: given for n, given in zip(QUESTION, question, strict=True) if given is not None}
@@ -192,13 +190,13 @@ class Mailbox(InSharedMemory):
         return True
 
     def hang_up_with(self, file: int) -> None:
-        """From now on `wait` raises Closed as soon as this descriptor has an end of file."""
+        """Let `wait` raise Closed, from now on, once this descriptor has an end of file."""
         self._bell.hang_up_with(file)
 
     # Moves of the server.
 
     def asked(self) -> list[int]:
-        """Return the groups whose actions are wanted."""
+        """Return the groups that wait for actions."""
         groups = [g for g in range(len(self.group_sizes)) if self.turn(g) == Turn.SERVER]
         if groups:
             memory_fence()

@@ -45,14 +45,12 @@ class InSharedMemory:
     _VIEWS: ClassVar[tuple[str, ...]]
 
     def __init__(self, nbytes: int, purpose: str) -> None:
-        """Reserve the memory now, so that a lack of it is an error here and not a crash later.
+        """Reserve `nbytes` now, so that a lack of memory is an error here and not a crash later.
 
-        Args:
-          nbytes: size in bytes, at least 1.
-          purpose: what it is for, one word; shown in messages and in /proc/<pid>/maps.
+        `purpose` is one word, shown in messages and in /proc/<pid>/maps.
 
         Raises:
-          TransportError: if the memory cannot be had.
+          TransportError: if there is not enough memory.
         """
         self._purpose = purpose
         try:
@@ -93,7 +91,7 @@ class InSharedMemory:
         self.close()  # the mapping keeps its own reference
 
     def close(self) -> None:
-        """Hand it to no further process. The memory goes with the last view of it. Idempotent."""
+        """Give up the memory: no further process may get it, and it is freed with the last view."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -134,11 +132,7 @@ def free_shared_memory_bytes() -> int:
 
 
 def check_shared_memory(nbytes: int) -> None:
-    """Raise ConfigError if `nbytes` of shared memory cannot be had; call before allocating.
-
-    Args:
-      nbytes: the sum of all blocks that are going to be made.
-    """
+    """Raise ConfigError if `nbytes` of shared memory, the sum of all blocks, cannot be had."""
     free = free_shared_memory_bytes()
     if nbytes <= free:
         return

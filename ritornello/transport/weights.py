@@ -63,10 +63,8 @@ class WeightBoard(InSharedMemory):
     def write(self, version: int) -> Iterator[NDArray[np.uint8]]:
         """Yield the idle half `[nbytes]` uint8, and publish it; an exception publishes nothing.
 
-        Its old content is not the last version but the one before, so write all of it.
-
-        Args:
-          version: learner updates in these weights, larger than the last published version.
+        Write all of it: its old content is not the last version but the one before. `version` is
+        the number of updates in these weights, larger than the last published version.
         """
         if version <= self.version:
             raise TransportError(
@@ -82,14 +80,9 @@ class WeightBoard(InSharedMemory):
         self._header[DONE] = begun
 
     def read_if_newer(self, than: int, into: NDArray[np.uint8]) -> int | None:
-        """Copy the newest weights if their version is above `than`.
+        """Copy the newest weights to `into`, [nbytes] uint8, if their version is above `than`.
 
-        Args:
-          than: the version the reader has, or -1.
-          into: `[nbytes]` uint8, overwritten if there is something newer, else untouched.
-
-        Returns:
-          The version copied, or None.
+        A reader without weights gives -1. Return the version that was copied, or None.
         """
         for _ in range(MAX_ATTEMPTS):
             done = int(self._header[DONE])
