@@ -46,7 +46,7 @@ def main(argv: list[str], stop: StopSignals | None = None, place: Place | None =
 
     Args:
       argv: the command line without the program's name.
-      stop: what the user asks for meanwhile; None: nobody can ask.
+      stop: requests of the user to stop; None: there are none.
       place: which of several learners this process is; None: the only one.
     """
     place = place or ALONE_HERE
@@ -84,9 +84,9 @@ def main(argv: list[str], stop: StopSignals | None = None, place: Place | None =
 
 
 def refuse(error: Exception, argv: list[str], place: Place) -> int:
-    """Say why nothing is begun; return the exit status.
+    """Report why nothing is begun; return the exit status.
 
-    Everything that can be wrong is found before a run begins; a run reports its own failures.
+    All mistakes are found before a run begins; a run reports its own failures.
     """
     from ritornello.core.errors import RunIsDone
     from ritornello.flags.names import RESUME_OR_START, flag_of
@@ -107,7 +107,7 @@ def check_names(argv: list[str]) -> None:
 
 
 def announce(text: str) -> None:
-    """Say something on a terminal that takes it at once; a frozen one is not waited for."""
+    """Print a text on a terminal that takes it at once; do not wait for a frozen one."""
     import select
 
     with contextlib.suppress(OSError, ValueError):  # closed, or not Unix
@@ -133,7 +133,7 @@ def help_for(argv: list[str]) -> str | None:
 
 
 def explain(error: OSError) -> str:
-    """Return what an error of the system means, and what to do where that can be said."""
+    """Return the meaning of an error of the system, and what to do if that is known."""
     import errno
 
     advice = {
@@ -161,13 +161,13 @@ def restart_with_settings() -> None:
 
 
 def show_where_it_crashes() -> None:
-    """Let Python say what it was doing if a library, or somebody's environment, crashes in C."""
+    """Let Python print a stack if a library, or somebody's environment, crashes in C."""
     with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):  # closed output
         faulthandler.enable()
 
 
 def place_among_learners() -> Place:
-    """Return which of several learners this process is, or end it if nobody can know."""
+    """Return which of several learners this process is; exit if the variables make no sense."""
     from ritornello.core.errors import ConfigError
 
     try:
@@ -178,7 +178,7 @@ def place_among_learners() -> Place:
 
 
 def run_as_program() -> NoReturn:
-    """Do what the command line says, and leave with the exit status."""
+    """Do what the command line says, and exit with the status."""
     show_where_it_crashes()
     mark_own_children()
     restart_with_settings()

@@ -141,7 +141,7 @@ def _do(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) 
 def _folder(
     terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str], is_search: bool
 ) -> SequenceFolder | None:
-    """Return the folder of what is to be run, new or resumed; None if nothing is to be run."""
+    """Return the folder of the sequence or search to run, new or resumed; None if there is none."""
     typed = check_typed(rest)
     folder = _opened(arguments, rest) if arguments.resume else None
     results = Path(arguments.results_dir)
@@ -295,7 +295,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def run_as_program() -> NoReturn:
-    """Do what the command line says, and leave with the exit status."""
+    """Do what the command line says, and exit with the status."""
     answer_by(_leave)
     let_through()
     leave(main())

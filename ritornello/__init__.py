@@ -67,7 +67,7 @@ _MODULE_OF = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: every module of the platform lies below this one (PEP 562)."""
+    """Import a name when it is asked for: all modules of the platform lie below (PEP 562)."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

@@ -43,7 +43,7 @@ def command_of(arguments: Sequence[str]) -> list[str]:
 
 
 def main() -> None:
-    """Become the program that is meant, so that signals and the exit status are its own."""
+    """Replace this process by the program, so that signals and the exit status are its own."""
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(__doc__)

@@ -14,11 +14,10 @@ from ritornello.core.plain_data import shown
 
 
 def command_line(flags: Mapping[str, Any]) -> list[str]:
-    """Return `--name=value` for each flag; one that is None is left out, and has its default.
+    """Return `--name=value` for each flag; a flag that is None is left out, and has its default.
 
-    Args:
-      flags: name -> text, number, bool, path, list or tuple of these; lists of mappings and
-        mappings (`replay_parameters`, `env_kwargs`) become JSON.
+    A value is a text, number, bool, path, or a list or tuple of these. Mappings and lists of
+    mappings (`replay_parameters`, `env_kwargs`) become JSON.
 
     Raises:
       ConfigError: if a value is of another type.

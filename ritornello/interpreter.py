@@ -42,13 +42,12 @@ itself passes:
 
 @contextlib.contextmanager
 def alone(what: str) -> Iterator[None]:
-    """Do something that at most one thread of an interpreter may do at a time.
+    """Let one thread of this interpreter run the block; undo its changes of settings after it.
 
-    Args:
-      what: name of the function, for the message.
+    `what` is the name of the function, for the message.
 
     Raises:
-      ConfigError: if another thread is at it.
+      ConfigError: if another thread is in such a block.
     """
     if not _busy.acquire(blocking=False):
         raise ConfigError(
@@ -67,7 +66,7 @@ def alone(what: str) -> Iterator[None]:
 def trusting_for_now() -> Iterator[None]:
     """Forget, after the block, which modules were typed in it.
 
-    While another thread trains, nothing is forgotten: what it was told must stay.
+    While another thread trains, nothing is forgotten, because its modules must stay trusted.
     """
     if not _busy.acquire(blocking=False):
         yield
@@ -81,7 +80,7 @@ def trusting_for_now() -> Iterator[None]:
 
 @contextlib.contextmanager
 def left_as_it_was() -> Iterator[None]:
-    """Put back, after the block, all that a training changes in this process."""
+    """Restore, after the block, all that a training changes in this process."""
     with contextlib.ExitStack() as undo:
         undo.enter_context(_logging_restored())
         undo.enter_context(_torch_restored())
@@ -165,13 +164,10 @@ def check_script() -> None:
 
 
 def check_known_to_workers(flags: Mapping[str, Any]) -> None:
-    """Raise ConfigError if an environment is registered in this process alone.
+    """Raise ConfigError if an environment in the arguments of `train` is registered only here.
 
     Workers are fresh processes: they import the script again, but nothing below its guard, nothing
     that was typed in a notebook, and no module that was imported there.
-
-    Args:
-      flags: the arguments of `train`.
     """
     env = flags.get("env")
     if not isinstance(env, str) or flags.get("reproducible"):
@@ -193,7 +189,7 @@ def check_known_to_workers(flags: Mapping[str, Any]) -> None:
 
 
 def is_of_the_caller(env_id: str) -> bool:
-    """Whether a plain id is registered, and by neither Gymnasium nor a package that it knows of."""
+    """Whether a plain id is registered, but not by Gymnasium or a package that it knows of."""
     spec = gymnasium.registry.get(env_id)
     if spec is None:  # or named `module:id`
         return False

@@ -19,28 +19,19 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C ended a call, which has kept what it did: `result` is what it would have returned."""
 
     def __init__(self, text: str, result: Any) -> None:
-        """Say what was kept.
-
-        Args:
-          text: what was kept, and how to go on.
-          result: what the call would have returned without the interrupt.
-        """
+        """Say in `text` what was kept; `result` is what the call would have returned."""
         super().__init__(text)
         self.result = result
 
 
 class Interrupts(StopSignals):
-    """The signals during one call, and the wish to stop of whoever called. Used as a context.
+    """The signals during one call, and the caller's request to stop. Used as a context.
 
-    In a thread that is not the main one, Python gives no signals: then only `asked` is listened to.
+    Python gives signals to the main thread only; in another thread only `asked` counts.
     """
 
     def __init__(self, asked: threading.Event | None = None) -> None:
-        """Listen to nothing yet.
-
-        Args:
-          asked: is set by another thread that wants the call to stop.
-        """
+        """Listen to nothing yet. Another thread sets `asked` to stop the call."""
         super().__init__()
         self._asked = asked
         self.number: int | None = None  # of the first signal
@@ -51,7 +42,7 @@ class Interrupts(StopSignals):
         return self.count > 0 or (self._asked is not None and self._asked.is_set())
 
     def install(self) -> None:
-        """Answer signals from now on, in the main thread only; `restore` undoes it.
+        """Handle signals from now on, in the main thread only; `restore` undoes it.
 
         The descriptor that the system wakes up is left alone: a notebook's event loop owns it.
         """
@@ -59,7 +50,7 @@ class Interrupts(StopSignals):
             self._previous = answer_by(self._interrupt)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Take one signal. Called by Python in the main thread."""
+        """Handle one signal. Called by Python in the main thread."""
         if not self.is_new(number):
             return
         if self.number is None:
@@ -76,14 +67,11 @@ class Interrupts(StopSignals):
         self.restore()
 
     def pass_on(self, text: str, result: Any) -> None:
-        """Let the caller have what came meanwhile, after `restore`; nothing if nothing came.
+        """Pass on a signal that came meanwhile, after `restore`; do nothing if none came.
 
-        Ctrl-C becomes `Interrupted`. Another signal, such as the SIGTERM by which a scheduler ends
-        a script, is sent again to whatever answered it before the call.
-
-        Args:
-          text: what was kept, and how to go on.
-          result: what the call would have returned.
+        Ctrl-C becomes `Interrupted` with `text` and `result`. Another signal, such as the SIGTERM
+        by which a scheduler ends a script, is sent again to the handler that was there before the
+        call.
 
         Raises:
           Interrupted: if Ctrl-C was pressed.

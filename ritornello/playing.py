@@ -41,7 +41,7 @@ from ritornello.wrappers.registry import make_single_env
 
 @dataclass(frozen=True)
 class Decision:
-    """What the agent chose, and what it made of the observations. Without E for a single one."""
+    """The action of an agent, and its view of the observations. Without E for a single one."""
 
     action: Any  # int, or [E] int64; [W] or [E, W] where an action is more than one choice
     params: np.ndarray  # [E, P] float32, of the policy: logits, where one action is chosen
@@ -59,8 +59,8 @@ class _Past(NamedTuple):
 class Agent:
     """A trained agent. Not thread-safe: it has a memory of its game, and a random stream.
 
-    It acts in one environment (observations `[*frame_shape]`) or in E at once
-    (`[E, *frame_shape]`); `reset` is between the two, and before each new game of a single one.
+    It acts in one environment (observations `[*frame_shape]`) or in E at once (`[E,
+    *frame_shape]`). Call `reset` between the two, and before each new game of a single environment.
     """
 
     def __init__(self, loaded: LoadedAgent, *, greedy: bool = False, seed: int = 0) -> None:
@@ -69,7 +69,7 @@ class Agent:
         Args:
           loaded: model and flags.
           greedy: take the most probable action instead of a draw.
-          seed: of the draws.
+          seed: seed of the draws.
         """
         self._loaded = loaded
         self._needs_reward = loaded.blueprint.model_config.use_last_reward
@@ -84,12 +84,12 @@ class Agent:
 
     @property
     def spec(self) -> EnvSpec:
-        """What its games show and accept; `frame_shape` is the shape of an observation."""
+        """Observations and actions of its games; `frame_shape` is the shape of an observation."""
         return self._loaded.env_spec
 
     @property
     def agent_steps(self) -> int:
-        """Of its training."""
+        """Number of agent steps for which it was trained."""
         return self._loaded.agent_steps
 
     @property
@@ -103,14 +103,13 @@ class Agent:
         return self._loaded.model
 
     def reset(self, game: str | None = None) -> None:
-        """Forget the past: what comes next is the first observation of a game.
+        """Forget the past: the next observation is the first of a game.
 
-        Args:
-          game: id of the game that is played from now on, of those that it knows; None: the same
-            as before, which is its first one.
+        `game` is the id of the game that is played from now on, one of those that the agent knows.
+        None keeps the game, which is at first the agent's first one.
 
         Raises:
-          ConfigError: if it does not know the game.
+          ConfigError: if the agent does not know the game.
         """
         if game is not None:
             self._task = self._loaded.task_of(game)
@@ -135,21 +134,22 @@ class Agent:
         last_action: Any = None,
         action_mask: Any = None,
     ) -> Decision:
-        """Decide, and say more than the action.
+        """Decide, and return more than the action.
 
         Args:
           observation: the newest frame, as the environment of `make_env` shows it: an array of
             `spec.frame_shape`, or `[E, *frame_shape]`. A gray image may lack its channel.
-          reward: finite number or [E], raw, what the action before it earned. Only agents that look
-            at it (--use_last_reward) need it, and not at the start of a game.
-          first: bool or [E] bool, whether it is the first one of a game; None: only after `reset`.
-          last_action: what was done instead of the action that it chose last, as `act` returns it.
-          action_mask: [P] or [E, P] bool, what is allowed: `info["action_mask"]` of `make_env`.
-            Only agents whose games have masks (`spec.has_action_mask`) take one, and need it.
+          reward: finite number or [E], raw, the reward for the action before. Only agents that see
+            it (--use_last_reward) need it, and not at the start of a game.
+          first: bool or [E] bool, whether this is the first observation of a game; None: only after
+            `reset`.
+          last_action: action that was done instead of the last one chosen, as `act` returns it.
+          action_mask: [P] or [E, P] bool, `info["action_mask"]` of `make_env`. Agents need it if
+            their games have masks (`spec.has_action_mask`), and only they take it.
 
         Raises:
           ShapeError: if the observation has another shape or dtype than the agent's games show, or
-            another argument is not what is expected.
+            another argument is invalid.
           ConfigError: if E has changed without `reset`, or the reward is missing.
 
         A call that is refused changes nothing.
@@ -196,18 +196,16 @@ class Agent:
     def make_env(self, render_mode: str | None = None) -> gymnasium.Env:
         """Make an environment that shows what the agent was trained on: one game, all lives.
 
-        It resets nothing by itself, as all environments of Gymnasium.
-
-        Args:
-          render_mode: "human" or "rgb_array"; None: it is not shown.
+        It resets nothing by itself, as all environments of Gymnasium. `render_mode` is "human",
+        "rgb_array", or None to show nothing.
 
         Raises:
-          ConfigError: if it cannot be made.
+          ConfigError: if the environment cannot be made.
         """
         return make_single_env(self._loaded.game_config(self._task), render_mode=render_mode)
 
     def _nothing_yet(self, count: int) -> _Past:
-        """Return what is remembered before the first observation."""
+        """Return the memory before the first observation."""
         actions = self.spec.actions
         return _Past(
             np.zeros(
@@ -235,7 +233,7 @@ class Agent:
         return frames.astype(dtype, copy=False), is_single
 
     def _mask(self, given: Any, count: int) -> np.ndarray | None:
-        """Return `[count, P]` bool of a mask for all or of one for each; None without masks."""
+        """Return the mask as `[count, P]` bool, given once or for each; None without masks."""
         actions, has = self.spec.actions, self.spec.has_action_mask
         if given is None and not has:
             return None
@@ -268,9 +266,9 @@ def load_agent(
     Args:
       path: run folder (its latest checkpoint), checkpoint file, model folder, or "hf:owner/name".
       greedy: take the most probable action instead of a draw.
-      seed: of the draws; None: another one each time.
-      **flags: flags of main.py that shall be others than in the training. `env="module:Id"` allows
-        the module of an environment of your own, as on the command line.
+      seed: seed of the draws; None: another one each time.
+      **flags: flags of main.py that differ from those of the training. `env="module:Id"` allows the
+        module of an environment of your own, as on the command line.
 
     Raises:
       ConfigError: if a flag cannot be honoured.
@@ -285,7 +283,7 @@ def load_agent(
 
 
 def _actions(value: Any, count: int, actions: ActionSpec) -> np.ndarray:
-    """Return `last_action` as `[count, *action_shape]`, of one for all or of one for each."""
+    """Return `last_action` as `[count, *action_shape]`, given once for all or for each."""
     array = _for_each("last_action", value, count, actions.shape, actions.describe())
     # Checked before the cast, which would make a whole number of 1.7.
     if not all(
@@ -302,10 +300,10 @@ def _actions(value: Any, count: int, actions: ActionSpec) -> np.ndarray:
 def _for_each(
     name: str, value: Any, count: int, shape: tuple[int, ...] = (), what: str = "a finite number"
 ) -> np.ndarray:
-    """Return `[count, *shape]` of what is given once for all, or for each.
+    """Return `[count, *shape]` of a value that is given once for all, or for each.
 
     Raises:
-      ShapeError: if it has another shape, or is not finite in float32, as which the model sees it.
+      ShapeError: if it has another shape, or is not finite in float32, as the model sees it.
     """
     array = np.asarray(value)
     shapes = [shape, (count, *shape)] if shape else [(), (1,), (count,)]

@@ -100,10 +100,7 @@ class RunTable(Mapping[str, Floats]):
 
 
 def read_run(path: Path | str) -> RunTable:
-    """Return the metrics of the run in a folder.
-
-    Args:
-      path: run folder.
+    """Return the metrics of the run in the folder `path`.
 
     Raises:
       ConfigError: if there is no run.

@@ -29,7 +29,7 @@ ONLY_BY_PROGRAM = {
 
 @dataclass(frozen=True)
 class Summary(trainer.Summary):
-    """How a training ended, and where it is."""
+    """How a training ended, and its folder."""
 
     folder: Path = Path()  # the run folder
 
@@ -38,8 +38,8 @@ def train(*, stop: threading.Event | None = None, **flags: Any) -> Summary:
     """Train, or resume a run; return when it has ended and is saved.
 
     Workers are processes of their own; learning happens in this one. Ctrl-C saves, and then raises
-    `Interrupted`, whose `result` is the Summary. In another thread than the main one no signal
-    arrives: there `stop` is the way, after which the call returns with reason "interrupted".
+    `Interrupted`, whose `result` is the Summary. In a thread other than the main one no signal
+    arrives: set `stop` there, after which the call returns with reason "interrupted".
 
     Args:
       stop: set it, in another thread, to have the training saved and ended.

@@ -20,11 +20,7 @@ GONE = frozenset(
 
 
 def modern(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return flags of one source in today's form.
-
-    Args:
-      values: flag -> value, read or as text.
-    """
+    """Return flags of one source, flag -> value or text, in today's form."""
     flags = {name: value for name, value in values.items() if name not in GONE}
     for name, convert in CONVERTED.items():
         if name in flags:
@@ -42,9 +38,9 @@ def _is_on(value: Any) -> bool:
 
 
 def _switch(flag: str, **values: Any) -> Callable[[dict[str, Any], Any], None]:
-    """Return the conversion of a switch: `off` and `on` are values of `flag` now.
+    """Return the conversion of a switch: `off` and `on` are now values of `flag`.
 
-    Where one is left out, it was the default. A value that stands there already wins over `on`.
+    If one of them is left out, it was the default. A present value of `flag` wins over `on`.
     """
 
     def convert(flags: dict[str, Any], value: Any) -> None:
@@ -57,7 +53,7 @@ def _switch(flag: str, **values: Any) -> Callable[[dict[str, Any], Any], None]:
 
 
 def _of_optimiser(flag: str, optimiser: str) -> Callable[[dict[str, Any], Any], None]:
-    """Return the conversion of a constant that each optimiser had a flag of its own for."""
+    """Return the conversion of a constant for which each optimiser had a flag of its own."""
 
     def convert(flags: dict[str, Any], value: Any) -> None:
         if str(flags.get("optimizer", "adam")).startswith(optimiser):
@@ -77,7 +73,7 @@ def _layers(flags: dict[str, Any], value: Any) -> None:
 
 
 def _argument(field: str, default: str) -> Callable[[dict[str, Any], Any], None]:
-    """Return the conversion of what few use to an argument of the algorithm."""
+    """Return the conversion of a rarely used flag to an argument of the algorithm."""
 
     def convert(flags: dict[str, Any], value: Any) -> None:
         if str(value) in (default, "None", "none", "auto"):

@@ -33,7 +33,7 @@ ONLY_TYPED = frozenset(
 
 @dataclass(frozen=True)
 class FlagsFile:
-    """What a flags file says. Nothing of it has been checked but its names."""
+    """Content of a flags file, of which only the names have been checked."""
 
     where: str = "the flags file"  # for messages
     values: dict[str, Any] = field(default_factory=dict)
@@ -44,14 +44,12 @@ def read_flags_file(
     path: str,
     known: Mapping[str, bool],
 ) -> FlagsFile:
-    """Read a flags file.
+    """Read a .yaml, .yml or .json file with flags, or the flags.json of a run folder.
 
-    Args:
-      path: of a .yaml, .yml or .json file, or of a run folder: its flags.json.
-      known: flag -> whether it belongs to one command.
+    `known` has flag -> whether it belongs to one command.
 
     Raises:
-      ConfigError: if the file cannot be read, is no mapping, or names what it may not.
+      ConfigError: if the file cannot be read, is no mapping, or has a name that it may not have.
     """
     file = Path(path)
     where = f"--flags_file={shown_text(path)}"
@@ -83,9 +81,9 @@ def read_flags_file(
 
 
 def _is_record(file: Path, data: Mapping[str, Any], known: Mapping[str, bool]) -> bool:
-    """Whether a run wrote a file of this name: it holds all flags, or lies beside what a run makes.
+    """Whether a run wrote a file of this name: it holds all flags, or lies in a run folder.
 
-    Anything else has been written by hand, and a misspelt flag in it is an error.
+    Any other file has been written by hand, and a misspelt flag in it is an error.
     """
     has_all = len(data) >= len(known) / 2
     return has_all or any((file.parent / name).exists() for name in ("run.json", "model.json"))

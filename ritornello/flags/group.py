@@ -16,7 +16,7 @@ Effect = Literal["learning", "machine", "output", "command"]
 
 @dataclass(frozen=True)
 class Marks:
-    """What is said of one flag besides its type, default and help."""
+    """Properties of one flag besides its type, default and help."""
 
     effect: Effect | None = None  # what it changes; None: what the group's `effect` says
     of_this_command: bool = False  # belongs to one command; never comes back from a checkpoint
@@ -31,7 +31,7 @@ class FlagGroup(BaseModel):
     effect: ClassVar[Effect | None] = None  # of the group's flags that have no mark of their own
 
     def __init_subclass__(cls, effect: Effect | None = None, **more: Any) -> None:
-        """Keep what is said of the whole group: `class OutputFlags(FlagGroup, effect="output")`."""
+        """Keep the marks of the whole group: `class OutputFlags(FlagGroup, effect="output")`."""
         super().__init_subclass__(**more)
         cls.effect = effect
 
@@ -50,13 +50,13 @@ def flag(
     """Return the field of one flag.
 
     Args:
-      default: what it is if nobody says anything; checked like what is typed.
-      text: what it does, for users; with its unit.
-      effect: this and the next ones are its `Marks`.
-      of_this_command: see there.
-      main: see there.
-      of_atari: see there.
-      also: see there.
+      default: value if the flag is not given; checked like a typed value.
+      text: what the flag does, for users; with its unit.
+      effect: one of the flag's `Marks`, as the next four.
+      of_this_command: see `Marks`.
+      main: see `Marks`.
+      of_atari: see `Marks`.
+      also: see `Marks`.
       **more: bounds, as pydantic's Field takes them.
     """
     marks = Marks(effect, of_this_command, main, of_atari, also)
@@ -64,7 +64,7 @@ def flag(
 
 
 def marks_of(field: FieldInfo) -> Marks:
-    """Return what is said of a flag."""
+    """Return the marks of a flag."""
     extra: Any = field.json_schema_extra
     marks: Marks = extra["marks"]
     return marks

@@ -68,7 +68,7 @@ def _type_name(annotation: Any) -> str:
 
 
 def _leaves(annotation: Any) -> list[Any]:
-    """Return what an annotation is made of: plain types, and the values of a Literal."""
+    """Return the parts of an annotation: plain types, and the values of a Literal."""
     origin = get_origin(annotation)
     if origin is None:
         return [annotation]
@@ -82,11 +82,9 @@ def _leaves(annotation: Any) -> list[Any]:
 
 
 def help_text(topic: str = "", width: int = 80) -> str:
-    """Return what `--help` prints.
+    """Return what `--help` prints, wrapped at `width` columns.
 
-    Args:
-      topic: "" for the flags that matter, a group, "presets" or "all".
-      width: columns to wrap at.
+    `topic` is "" for the flags that matter, a group, "presets" or "all".
 
     Raises:
       ConfigError: if there is no such topic.

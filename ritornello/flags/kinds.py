@@ -31,7 +31,7 @@ def _resolution(value: Any) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """Accept 1e6 for a count; what is no whole number is left to pydantic."""
+    """Accept 1e6 for a count; pydantic checks other values."""
     with suppress(ValueError):
         return whole_number(value) if isinstance(value, str) else value
     return value
@@ -46,7 +46,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _games(value: Any) -> Any:
-    """Replace names of sets of games by their ids; what is not text is left to pydantic."""
+    """Replace names of sets of games by their ids; pydantic checks what is not text."""
     return _told(expand_games)(value) if isinstance(value, str) else value
 
 
@@ -79,7 +79,7 @@ def _replay(value: Any) -> Any:
 
 
 def _told(check: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Return a check, or a normal form, whose ConfigError pydantic tells with the flag's name."""
+    """Return a check, or a normal form, whose ConfigError pydantic reports with the flag's name."""
 
     def checked(value: Any) -> str:
         try:
@@ -100,7 +100,7 @@ def _in_range(low: float, high: float) -> AfterValidator:
 
 
 def _printable(text: str) -> str:
-    """Refuse what no path, id or name holds, and what a terminal or a file could not take."""
+    """Refuse characters that a path, id or name never has, or a terminal or file cannot take."""
     if not text.isprintable() or len(text) > MAX_TEXT_LENGTH:
         raise ValueError(
             f"must be one line of printable text of at most {MAX_TEXT_LENGTH:,} characters, got "
@@ -110,7 +110,7 @@ def _printable(text: str) -> str:
 
 
 def _run_name(text: str) -> str:
-    """Refuse what is not a plain name of a folder on every system."""
+    """Refuse a text that is not a plain name of a folder on every system."""
     if not RUN_NAME.fullmatch(text):
         raise ValueError(
             "must be a plain name of at most 100 letters, digits and . _ + -, beginning with a "

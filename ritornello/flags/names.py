@@ -94,7 +94,7 @@ def flag_of(name: str) -> str:
 
 
 def topic_of(argv: Sequence[str]) -> str | None:
-    """Return what a command line asks help on: "" for `--help`, "replay" for `--help=replay`.
+    """Return the topic of a command line's --help: "" or, for `--help=replay`, "replay".
 
     None if it asks for no help.
     """
@@ -110,11 +110,8 @@ def topic_of(argv: Sequence[str]) -> str | None:
 def named_values(argv: Sequence[str], others: Iterable[str] = ()) -> dict[str, str]:
     """Return flag -> text of a command line; accepts --a-b for --a_b, and `--name value`.
 
-    Of a flag that is given twice the last one counts, whatever its type.
-
-    Args:
-      argv: the command line without the program's name.
-      others: options of another program, which may be meant by a name that is no flag.
+    If a flag is given twice, the last one counts, whatever its type. `others` are options of
+    another program, which a name that is no flag may mean.
 
     Raises:
       ConfigError: with every name that is no flag, and every flag that has no value.
@@ -175,7 +172,7 @@ def _resumed_or_started(run: Path) -> dict[str, str]:
 
 
 def unknown_option(name: str, others: Iterable[str] = ()) -> str:
-    """Return the line about a name that is no flag: what to write instead, or what is similar."""
+    """Return the line about a name that is no flag: the flag to write instead, or similar ones."""
     if name.lower() in _HINTS:
         return f"--{name} is not an option here: write {_HINTS[name.lower()]}"
     known = {*Flags.model_fields, *COMMANDS, RESUME_OR_START, *others}

@@ -53,7 +53,7 @@ INSECURE = "insecure:"  # before --ray_address: a cluster that asks for no token
 
 
 def unset_schedule_steps(environment_max_steps: int) -> int:
-    """Return the agent steps over which rates anneal in a run of which no flag says it."""
+    """Return the agent steps over which rates anneal in a run whose flags do not say it."""
     return max(environment_max_steps, MIN_SCHEDULE_STEPS)
 
 
@@ -83,7 +83,7 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
     @model_validator(mode="before")
     @classmethod
     def _read_earlier(cls, values: Any) -> Any:
-        """Take flags of earlier versions in today's form."""
+        """Bring flags of earlier versions into today's form."""
         return modern(values) if isinstance(values, dict) else values
 
     @model_validator(mode="after")
@@ -186,7 +186,7 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
 
     @property
     def agent_number(self) -> int:
-        """Which of the trainings on this machine at the same time this is."""
+        """Number of this training among those at the same time on this machine."""
         return int(self.machine_share.partition("/")[0])
 
     @property
@@ -208,7 +208,7 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
     def new_steps_per_update(self) -> float:
         """Agent steps that are played for each update once replay is filled.
 
-        The buffer that needs most new unrolls sets the pace, and --max_draws_per_unroll from below.
+        The buffer that needs most new unrolls decides; --max_draws_per_unroll may require more.
         """
         configs = parse_replay_parameters(self.replay_parameters)
         unrolls = new_unrolls_per_update(configs, self.batch_size)

@@ -69,9 +69,9 @@ def parse(
     Args:
       argv: the command line without the program's name.
       load_checkpoint_flags: url -> the flags stored in that checkpoint. Not called in a new run
-        that starts from no other's weights.
-      family_of: environment id and arguments (wrappers/env_kwargs.py) -> name of the preset that
-        such environments use anyway.
+        with freshly initialised weights.
+      family_of: environment id and arguments (wrappers/env_kwargs.py) -> name of the preset that is
+        the default for such environments.
 
     Raises:
       ConfigError: with every problem found, one a line. Or if a file names an environment of a
@@ -142,7 +142,7 @@ def _of_preset(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the layers say together, the later ones winning."""
+    """Return the layers as one mapping; later ones win."""
     merged: dict[str, Any] = {}
     for layer in layers:
         merged.update(layer)
@@ -152,10 +152,9 @@ def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
 def _forget_games(values: dict[str, Any], own: Mapping[str, Any], above: Mapping[str, Any]) -> None:
     """Drop the shares and arguments of games from `values` if other games are played.
 
-    Args:
-      values: flags of one source. Without games of their own they are for any games.
-      own: the same with what a preset among them says, which may name the games.
-      above: all that wins over these values.
+    `values` are the flags of one source; without games of their own they are for any games. `own`
+    are the same with those of a preset among them, which may name the games. `above` has all flags
+    that win over `values`.
     """
     both = "env" in own and "env" in above
     if both and _env_ids(str(above["env"])) != _env_ids(str(own["env"])):
@@ -166,9 +165,8 @@ def _forget_games(values: dict[str, Any], own: Mapping[str, Any], above: Mapping
 def check_trust(values: Mapping[str, Any], source: Callable[[str], str]) -> None:
     """Raise ConfigError if a file names code to be run, or gives texts to an environment.
 
-    Args:
-      values: flags, of which a part comes from files.
-      source: flag -> the file that says its value, for messages.
+    `values` are flags, some of them from files; `source` returns, for messages, the file that has a
+    flag.
     """
     env = _env_ids(str(values.get("env", Flags.model_fields["env"].default)))
     if env is not None:
@@ -197,7 +195,7 @@ def trust_typed(typed: Mapping[str, Any]) -> None:
 
 
 def _env_kwargs(values: Mapping[str, Any]) -> str:
-    """Return what environments are made with; "" if it makes no sense (told later)."""
+    """Return the arguments of environments; "" if they are invalid (reported later)."""
     try:
         return kwargs_text(values.get("env_kwargs", ""))
     except ConfigError:
@@ -205,7 +203,7 @@ def _env_kwargs(values: Mapping[str, Any]) -> str:
 
 
 def _env_ids(env: str) -> str | None:
-    """Return the games that `env` means, None if it makes no sense (told later)."""
+    """Return the games that `env` means; None if it is invalid (reported later)."""
     try:
         return expand_games(env)
     except ConfigError:
@@ -213,11 +211,9 @@ def _env_ids(env: str) -> str | None:
 
 
 def idle_rules(flags: Flags, shows_images: bool) -> list[str]:
-    """Return the flags that ask for rules of Atari, of a run in which no game is of Atari.
+    """Return the flags that ask for rules of Atari, in a run without an Atari game.
 
-    Args:
-      flags: of the run.
-      shows_images: whether its environments do; what shows none is not stacked either.
+    `shows_images` says whether its environments show images; others are not stacked either.
     """
     rules = OF_ATARI if shows_images else OF_ATARI | {"frames_stacked"}
     usual = PRESETS["image" if shows_images else "vector"].flags
@@ -229,10 +225,10 @@ def idle_rules(flags: Flags, shows_images: bool) -> list[str]:
 
 
 def check_values(flags: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with each flag by itself, one line each; [] if nothing.
+    """Return the problems of each flag by itself, one line each; [] if there are none.
 
-    What flags say together is not looked at: others may be added to them later. Nor is replay of a
-    kind of the user's own: its keys are known to its module, which only a run imports.
+    Flags are not checked together, because others may be added to them later. Nor is replay of a
+    user's own kind: its keys are known to its module, which only a run imports.
     """
     flags = modern(flags)
     unknown = [unknown_option(name) for name in flags if name not in Flags.model_fields]
@@ -268,7 +264,7 @@ def _split(values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _none_read(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with None where a flag that may have none has the word for it."""
+    """Return the values with None in place of the word for it, in flags that may have none."""
     return {
         name: None if name in MAY_BE_NONE and str(value).lower() in ("none", "null") else value
         for name, value in values.items()

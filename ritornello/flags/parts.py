@@ -36,12 +36,12 @@ class Registry(Generic[Part]):
     """All parts of one kind. Filled while modules are imported; not thread-safe."""
 
     def __init__(self, flag: str, noun: str, shipped: Mapping[str, str]) -> None:
-        """Start with what is shipped.
+        """Start with the shipped parts.
 
         Args:
           flag: name of the flag that names one of the parts, without dashes.
           noun: word for one part, for messages.
-          shipped: name -> the module that registers it when it is imported.
+          shipped: name -> the module that registers the part when it is imported.
         """
         self.flag = flag
         self.noun = noun
@@ -49,15 +49,15 @@ class Registry(Generic[Part]):
         self._parts: dict[str, Part] = {}  # by full name
 
     def add(self, name: str, part: Part, module: str) -> None:
-        """Register a part; of a name that a module registers twice the later one counts.
+        """Register a part; if a module registers a name twice, the later part counts.
 
         Args:
-          name: of letters, digits and underscores.
+          name: letters, digits and underscores.
           part: the part, of the kind that this registry holds.
-          module: the `__name__` of the module that this is written in.
+          module: the `__name__` of the module in which the part is written.
 
         Raises:
-          ConfigError: if the name is not one, or is that of a shipped part.
+          ConfigError: if the name has other characters, or is that of a shipped part.
         """
         if not name.isidentifier():
             raise ConfigError(
@@ -73,7 +73,7 @@ class Registry(Generic[Part]):
         self._parts[full] = part
 
     def register(self, name: str) -> Callable[[Part], Part]:
-        """Return a decorator that registers what it is put on, a class or a function."""
+        """Return a decorator that registers a class or a function."""
 
         def keep(part: Part) -> Part:
             self.add(name, part, str(getattr(part, "__module__", "")))
@@ -84,10 +84,10 @@ class Registry(Generic[Part]):
     def full_name(self, name: str) -> str:
         """Return the name by which every process finds a part: a word, or `module:name`.
 
-        Nothing is imported: whether there is such a part is told by `find`.
+        Nothing is imported: only `find` finds out whether there is such a part.
 
         Raises:
-          ConfigError: if it can be no part. A word must be shipped, or registered by now.
+          ConfigError: if no part can have this name. A word must be shipped, or registered by now.
         """
         if name in self.shipped:
             return name
@@ -108,7 +108,7 @@ class Registry(Generic[Part]):
         """Return the part of this name, importing the module that has it.
 
         Raises:
-          ConfigError: if there is none, or its module may not be imported or cannot be.
+          ConfigError: if there is no such part, or its module may not be or cannot be imported.
         """
         full = self.full_name(name)
         if full in self._parts:
@@ -136,9 +136,8 @@ class Registry(Generic[Part]):
     def check_trusted(self, name: Any, source: str) -> None:
         """Raise ConfigError if a file names a module that nobody has typed.
 
-        Args:
-          name: of a part, from a file; what is no text is told by whoever reads the flags.
-          source: where it is from, for the message.
+        `name` is that of a part, from a file; if it is no text, the check of the flags reports it.
+        `source` is its origin, for the message.
         """
         if isinstance(name, str) and name not in self._parts:
             check_trusted(name, source, flag=self.flag)
@@ -189,13 +188,10 @@ SINKS: Registry[Any] = Registry(
 
 
 def find_replay_kinds(parameters: Any) -> None:
-    """Import the modules that the types in `--replay_parameters` name, so that they register them.
-
-    Args:
-      parameters: value of the flag, checked or not.
+    """Import the modules that `--replay_parameters` names, so that they register their kinds.
 
     Raises:
-      ConfigError: if a module may not be imported, cannot be, or registers no such kind.
+      ConfigError: if a module may not be or cannot be imported, or registers no such kind.
     """
     for kind in types_of_modules(parameters):
         if is_own(kind):
@@ -217,11 +213,9 @@ def find_replay_kinds(parameters: Any) -> None:
 
 
 def check_trusted_kinds(parameters: Any, source: str) -> None:
-    """Raise ConfigError if a file names the module of a kind of replay that nobody has typed.
+    """Raise ConfigError if `--replay_parameters` names a module that nobody has typed.
 
-    Args:
-      parameters: value of `--replay_parameters`, checked or not.
-      source: where it is from, for the message.
+    `source` is the file that has the flag, for the message.
     """
     for kind in types_of_modules(parameters):
         if not is_own(kind):
@@ -232,7 +226,7 @@ def checked_sink(names: str) -> str:
     """Return the full names of some sinks, joined with commas, for the flag; "" for none.
 
     Raises:
-      ConfigError: if one of them can be none.
+      ConfigError: if no sink can have one of these names.
     """
     wanted = [name.strip() for name in names.split(",")] if names else []
     return ",".join(dict.fromkeys(SINKS.full_name(name) for name in wanted))
@@ -242,6 +236,6 @@ def checked_model(name: str) -> str:
     """Return the full name of a network, for the flag.
 
     Raises:
-      ConfigError: if it can be none.
+      ConfigError: if no network can have this name.
     """
     return AUTO if name == AUTO else NETWORKS.full_name(name)

@@ -37,7 +37,7 @@ def _half_queue_half(**replay: Any) -> list[dict[str, Any]]:
 
 
 def _circular(capacity: int, uses: int) -> list[dict[str, Any]]:
-    """Return a buffer of which each unroll is drawn a number of times, and nothing beside it."""
+    """Return a circular buffer, which draws each unroll `uses` times, and no other buffer."""
     return [{"type": "circular", "capacity": capacity, "sample_ratio": 1.0, "uses": uses}]
 
 
@@ -343,7 +343,7 @@ _NAMES = {american(name): name for name in PRESETS}
 
 
 def preset_flags(names: str) -> dict[str, Any]:
-    """Return the flags of a comma-separated list of presets, the later ones winning.
+    """Return the flags of a comma-separated list of presets; later ones win.
 
     Raises:
       ConfigError: on an unknown name.

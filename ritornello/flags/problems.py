@@ -26,9 +26,7 @@ MAX_PROBLEM_LENGTH = 1000  # a line may list a whole set of games
 def explained(error: ValidationError, from_file: Mapping[str, str]) -> str:
     """Turn pydantic's report into one line per problem: name, what was got, what was expected.
 
-    Args:
-      error: the report.
-      from_file: flag -> the file that says its value, with which the line then begins.
+    `from_file` has flag -> the file that has its value, with which the line then begins.
     """
     lines = []
     for flag, line in lines_of(error):
@@ -38,7 +36,7 @@ def explained(error: ValidationError, from_file: Mapping[str, str]) -> str:
 
 
 def lines_of(error: ValidationError) -> Iterator[tuple[str, str]]:
-    """Yield (flag, line) of each problem; the flag is "" if the problem is of several together."""
+    """Yield (flag, line) for each problem; the flag is "" if several flags have it together."""
     problems = error.errors()
     # Of a flag that takes one of several kinds of values, pydantic says of each what it is not.
     kinds: dict[str, list[Any]] = {}
@@ -65,7 +63,7 @@ def _is_of_a_kind(problem: Any) -> bool:
 
 
 def _one_of(problems: Sequence[Any]) -> str:
-    """Return what a flag takes, in words, from what it does not take for each kind of value."""
+    """Return the values that a flag takes, in words, from its problems for each kind of value."""
     taken: list[str] = []
     for problem in problems:
         rule = problem["msg"].removeprefix("Value error, ").removeprefix("Input should ")

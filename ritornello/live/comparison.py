@@ -33,7 +33,7 @@ class Comparisons:
     """Compares runs, one question at a time: matplotlib is not for several threads."""
 
     def __init__(self, results: ResultsFolder) -> None:
-        """Know nothing yet."""
+        """Begin without an answer."""
         self._results = results
         self._lock = threading.Lock()
 
@@ -74,7 +74,7 @@ class Comparisons:
         return shlex.join([*command, "--output=comparison"])
 
     def _shown(self, run: str) -> Path:
-        """Return the folder of a run as it is named from where this program was started."""
+        """Return the path of a run's folder from where this program was started."""
         folder = self._results.root / run
         here = Path(os.path.relpath(folder))
         return folder if here.parts[:1] == ("..",) else here

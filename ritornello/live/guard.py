@@ -56,9 +56,10 @@ class Guard:
     def __init__(
         self, app: ASGIApp, *, keys: Keys, hosts: tuple[str, ...], any_address: bool
     ) -> None:
-        """Guard an application on a machine that may be called by the names `hosts`.
+        """Guard an application on a machine that browsers may call by one of the names `hosts`.
 
-        With `any_address` also by any number (IP address), which no foreign name can stand behind.
+        With `any_address` they may also call it by any IP address, which no foreign name can
+        imitate.
         """
         self._app = app
         self._keys = keys
@@ -94,7 +95,7 @@ class Guard:
         return None
 
     def _refusal_of_post(self, headers: Headers, host: str) -> Response | None:
-        """Return the answer to a POST of another page, or of another kind than this page's."""
+        """Return the answer to a POST that is not from this page, or not of its kind; else None."""
         origin = headers.get("origin", f"http://{host}")
         is_own = origin in (f"http://{host}", f"https://{host}")
         if not is_own or headers.get("sec-fetch-site", "same-origin") != "same-origin":

@@ -68,7 +68,7 @@ class Journal:
             return {**found, "minutes": self._minutes[-1]}
 
     def rows(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the metrics `names` that there are as plain types, in at most MAX_POINTS rows.
+        """Return those of the metrics `names` that were recorded, in at most MAX_POINTS rows.
 
         Returns:
           steps, minutes, and columns by name, with None where there was no value.
@@ -106,7 +106,7 @@ class Journal:
             self._offset += len(line)
 
     def _append(self, record: Record) -> None:
-        """Append a record; rows that the run has gone back behind are dropped."""
+        """Append a record; if the run has gone back, drop the rows after it."""
         steps = self._counters["agent_steps"]
         if steps and record.agent_steps < steps[-1]:
             count = bisect.bisect_left(steps, record.agent_steps)

@@ -34,7 +34,7 @@ _SHOWN_FLAGS = ("env", "seed", "algorithm", "model", "preset", "lr", "worker_cou
 
 
 class Overview:
-    """What is known of all runs. Thread-safe."""
+    """Facts about all runs. Thread-safe."""
 
     def __init__(self, results: ResultsFolder) -> None:
         """Look at nothing yet."""
@@ -43,7 +43,7 @@ class Overview:
         self._kept: dict[str, tuple[Any, dict[str, Any]]] = {}
 
     def runs(self) -> list[dict[str, Any]]:
-        """Return what is known of every run, the latest changed first."""
+        """Return the facts about every run, the latest changed first."""
         names = self._results.runs()
         found = [self.of(name) for name in names]
         with self._lock:
@@ -52,7 +52,7 @@ class Overview:
         return sorted(found, key=lambda each: -each["changed"])
 
     def of(self, run: str) -> dict[str, Any]:
-        """Return what is known of one run; the state is as of now."""
+        """Return the facts about one run; the state is as of now."""
         files = (RECORDS, FLAGS, STATUS, SUMMARY, LOCK)
         signature = tuple(self._results.facts(run, name) for name in files)
         with self._lock:
@@ -124,9 +124,9 @@ def score_of(record: Record) -> float | None:
 
 
 def state_of(status: dict[str, Any], is_alive: bool, *, has_summary: bool) -> str:
-    """Return what status.json says of a run (RUNNING, ENDED), as long as that can be true.
+    """Return the state of a run in status.json (RUNNING, ENDED), as long as that can be true.
 
-    Else "ended" of a run that has a summary, and "stopped" if its process is gone without a word.
+    Otherwise it is "ended" with a summary, "stopped" if the process is gone without one.
     """
     said = status.get("state")
     if said in ENDED:
@@ -145,7 +145,7 @@ def _count(status: dict[str, Any], newest: Record | None, name: str) -> float | 
 
 
 def number(value: Any) -> float | None:
-    """Return a finite number that a file holds, None for anything else."""
+    """Return a finite number that a file holds; None for anything else."""
     return float(value) if type(value) in (int, float) and math.isfinite(value) else None
 
 

@@ -68,7 +68,7 @@ GZIP_LEVEL = 4  # it runs beside a training
 
 
 class Page:
-    """All that the routes share."""
+    """State that the routes share."""
 
     def __init__(self, results: ResultsFolder, keys: Keys) -> None:
         """Serve the runs below a folder."""
@@ -96,7 +96,7 @@ class Page:
         return Response(found[0], media_type=found[1])
 
     def session(self, request: Request) -> Response:
-        """Return what the page needs to know once."""
+        """Return the facts that the page needs once."""
         return _json(
             {
                 "post": self.keys.post,
@@ -124,7 +124,7 @@ class Page:
         return _news({"runs": self.overview.runs()}, request)
 
     def run(self, request: Request) -> Response:
-        """Return what is known of one run beside its curves, unless the browser has it."""
+        """Return the facts about one run besides its curves, unless the browser has them."""
         run, results = self._run(request), self.results
         summary, journal = results.json(run, SUMMARY), self._journal(run)
         journal.read()

@@ -117,7 +117,7 @@ def run_figures(folder: Path) -> Iterator[tuple[str, Figure]]:
 
 
 def _flags_of(folder: Path) -> tuple[str, int]:
-    """Return the games of a run, and of how many the moving average is."""
+    """Return the games of a run, and the number of games in its moving average."""
     try:
         flags = json.loads((folder / FLAGS).read_text(encoding="utf-8"))
         return str(flags["env"]), max(1, int(flags.get("avg_buff_size", AVERAGED_GAMES)))
@@ -131,10 +131,10 @@ def _grid(
     plot: Callable[[Axes, int], None],
     columns: int | None = None,
 ) -> Figure:
-    """Return a figure under the title `about`, with a panel for each title and unit.
+    """Return a figure under the title `about`, with a panel for each title and unit in `panels`.
 
-    `plot` is called with each panel and its number. So many `columns` of panels stand side by side;
-    None: up to three, and the unit at the left one alone.
+    `plot` is called with each panel and its number. The panels stand in `columns` columns. By
+    default these are at most three, and only the left one has the unit.
     """
     across = columns or min(3, len(panels))
     down = max(1, -(-len(panels) // across))
@@ -235,7 +235,7 @@ def _legend_above(axes: Axes, entries: int) -> None:
 
 
 def _thin(count: int) -> slice:
-    """Return which of `count` points are drawn: more than a few per pixel are a blur."""
+    """Return which of `count` points to draw: more than a few per pixel are a blur."""
     step = max(1, -(-count // MAX_POINTS))
     return slice((count - 1) % step, None, step)  # always with the last
 
@@ -246,7 +246,7 @@ def _expand(chart: Chart, names: Iterable[str]) -> list[str]:
 
 
 def _label(chart: Chart, name: str) -> str:
-    """Return what tells a curve from its neighbours: the buffer, or the quantity."""
+    """Return the label that tells a curve from its neighbours: the buffer, or the quantity."""
     parts = name.split("/")
     if len(parts) == 3:
         return parts[1]
@@ -256,7 +256,7 @@ def _label(chart: Chart, name: str) -> str:
 
 
 def new_figure(width: float, height: float, dpi: int = 150) -> Figure:
-    """Return an empty figure of so many inches, which lays out what is drawn in it."""
+    """Return an empty figure, `width` by `height` inches, with automatic layout."""
     # Imported here: half a second that only a finished run pays. Figures made without pyplot
     # draw with Agg by themselves.
     from matplotlib.figure import Figure

@@ -71,7 +71,7 @@ FIGURES: dict[str, list[tuple[str, str, Callable[[float], str]]]] = {
 
 @dataclass(frozen=True)
 class Goal:
-    """What the run works towards."""
+    """Goals of the run, for the display."""
 
     title: str  # e.g. "PongNoFrameskip-v4"
     folder: str  # where the results go
@@ -93,7 +93,7 @@ class ConsoleSink(Sink):
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Show nothing before the first record; on stdout unless there is another `console`."""
+        """Show nothing before the first record. By default `console` is on stdout."""
         self.console = console or Console(highlight=False)
         self._view = View(goal)
         self._clock = clock
@@ -162,7 +162,7 @@ class View:
             self._history.add(record.values[self._headline])
 
     def waits_for(self) -> str:
-        """Return what the run waits for before its first update, "" from then on."""
+        """Return what the run waits for before its first update; "" from then on."""
         if any(name.startswith("loss/") for name in self._values):
             return ""
         fills = {name: self._values[f"replay/{name}/fill"] for name in self.buffers()}
@@ -183,7 +183,7 @@ class View:
 
     @property
     def _headline(self) -> str:
-        """The metric by which one sees whether something is learned."""
+        """The metric that shows best whether something is learned."""
         return "episode/score_mean" if self._goal.games else "episode/return_mean"
 
     def buffers(self) -> list[str]:
@@ -225,10 +225,10 @@ class View:
         return f"score {get('episode/score_mean')}: {', '.join(means)}"
 
     def panel(self, width: int = PANEL_WIDTH) -> RenderableType:
-        """Return the live panel for a terminal of so many columns.
+        """Return the live panel for a terminal of `width` columns.
 
-        With less than 100 of them the figures stand in fewer columns and the frame is tighter, so
-        that it fits a terminal of 80 by 24.
+        Below 100 columns the figures stand in fewer columns and the frame is tighter, so that the
+        panel fits a terminal of 80 by 24.
         """
         padding = (1, 2) if width >= PANEL_WIDTH else (0, 1)
         outside = min(width - ECHO_WIDTH, PANEL_WIDTH)
@@ -269,7 +269,7 @@ class View:
         return grid
 
     def _figures(self, width: int) -> RenderableType:
-        """Return the columns of FIGURES, as many beside each other as find room."""
+        """Return the columns of FIGURES, as many side by side as fit."""
         known = {**self._values, "updates": self._record.updates, "episodes": self._record.episodes}
         columns = []
         for title, rows in FIGURES.items():

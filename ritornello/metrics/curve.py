@@ -22,8 +22,8 @@ OTHERS_ALLOWED = 0.1
 class Curve:
     """Mean raw return of the last games over a run; agent_steps strictly increases.
 
-    Of a run of several games: its mean score over the games, see docs/metrics.md. It has no point
-    if no game was finished.
+    In a run of several games it is their mean score, see docs/metrics.md. The curve has no point if
+    no game was finished.
     """
 
     agent_steps: np.ndarray  # [n] float64
@@ -45,8 +45,8 @@ class Curve:
     def area(self, to_steps: float) -> float:
         """Return the mean return over 0 to `to_steps` agent steps, linear between records, points.
 
-        Before its first record a run is taken to be where that record found it, and after its last
-        one to have stayed there.
+        Before its first record a run is taken to have had the return of that record, and after its
+        last one to have kept that of the last.
         """
         inside = (self.agent_steps > 0) & (self.agent_steps < to_steps)
         steps = np.concatenate([[0.0], self.agent_steps[inside], [to_steps]])
@@ -66,15 +66,15 @@ def curve_of(
 ) -> Curve:
     """Return the curve of a run from the records of all its folders.
 
-    A resumed run goes back to its checkpoint, and so does its clock: what it had recorded beyond
-    that is dropped. A run that was begun anew goes back to nothing.
+    A resumed run goes back to its checkpoint, and so does its clock: later records are dropped. A
+    run that was begun anew goes back to the start.
 
     Args:
-      records: of the run, oldest first (metrics/run_files.py reads them).
-      means: metrics, of which the first that a record has is its point of the curve.
-      best_metric: of the best single game.
-      steps_of: the agent steps of a point of the curve, where only a part of the run's counts. A
-        record that has no more of them than the one before is no point of the curve.
+      records: records of the run, oldest first (metrics/run_files.py reads them).
+      means: names of metrics; the first that a record has is its point of the curve.
+      best_metric: name of the metric for the best single game.
+      steps_of: returns the agent steps of a record, if only a part of the run's steps counts. A
+        record with no more steps than the one before is no point of the curve.
     """
     points: list[tuple[int, tuple[float, float, float]]] = []  # with the agent steps of the run
     best: float | None = None
@@ -99,12 +99,10 @@ def _is_undone(record: Record, steps: int, point: tuple[float, float, float]) ->
 def undisturbed_share(records: Iterable[Record]) -> float | None:
     """Return the share of a run's time in which others left the machine alone; None: not known.
 
-    A run beside other work looks as a slow program does. Two figures tell them apart:
-    `system/cpu_percent` is what all processes used, `system/own_cpu_share` what this run did, and
-    what lies between them is others' (or the kernel's). metrics/hardware.py measures them.
-
-    Args:
-      records: of one run in order, sessions one after the other.
+    `records` are those of one run in order, sessions one after the other. A run beside other work
+    looks like a slow program. Two figures tell them apart: `system/cpu_percent` is what all
+    processes used, `system/own_cpu_share` what this run did, and the difference is others' (or the
+    kernel's). metrics/hardware.py measures them.
     """
     known = undisturbed = last_s = 0.0
     for record in records:

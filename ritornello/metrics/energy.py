@@ -78,7 +78,7 @@ class EnergyBook:
     """Adds up the energy of a run over its sessions, and the agent steps that it was used for."""
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
-        """Start with what the records of earlier sessions say, the oldest first."""
+        """Start with the energy in the records of earlier sessions, the oldest first."""
         self.joules = 0.0
         self.steps = 0  # agent steps during which energy was measured
         self._joules_of_steps = 0.0  # what was used in these

@@ -22,10 +22,10 @@ class FilmError(PlatformError):
 
 
 class Film:
-    """An MP4 file that grows frame by frame under a hidden name, and has its own after `with`.
+    """An MP4 file that grows frame by frame under a hidden name, and gets its own after `with`.
 
-    Whatever had that name before stays until then, and where an error cuts the film short. If it
-    cannot be written, FilmError is raised, and what was written of it is removed.
+    A file that has this name stays until then, and if an error cuts the film short. If the film
+    cannot be written, FilmError is raised, and the part that was written is removed.
     """
 
     def __init__(self, path: Path, frames_per_s: float) -> None:
@@ -61,7 +61,7 @@ class Film:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Turn what the libraries raise, of whatever type, into a FilmError."""
+        """Turn an exception of the libraries, of whatever type, into a FilmError."""
         try:
             yield
         except Exception as error:
@@ -70,7 +70,7 @@ class Film:
             raise FilmError(f"the film {self._path} cannot be written: {told}.") from error
 
     def _give_up(self) -> None:
-        """Let go of the file, and remove it."""
+        """Close the file, and remove it."""
         writer, self._writer = self._writer, None
         if writer is None:
             return  # whatever has this name is not of this film
@@ -89,7 +89,7 @@ def enlarged(picture: np.ndarray, factor: int) -> np.ndarray:
 def side_by_side(pictures: Sequence[np.ndarray], gap: int = 4) -> np.ndarray:
     """Return pictures [H, W, 3] uint8 of any sizes in one row, aligned at the top.
 
-    Between them are `gap` black pixels, and below the lower ones as many as it takes.
+    Between them are `gap` black pixels; lower pictures are filled up with black.
     """
     height = max(picture.shape[0] for picture in pictures)
     padded = [

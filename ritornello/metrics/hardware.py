@@ -48,8 +48,8 @@ class Hardware:
     ) -> None:
         """Begin a first interval.
 
-        `earlier` are the records of the run's earlier sessions, for the energy per step; below
-        `root` are the energy counters; the GPU is by default the one that torch will use here.
+        `earlier` are the records of the run's earlier sessions, for the energy per step. The energy
+        counters are below `root`. `gpu` is by default the one that torch will use here.
         """
         self.energy = EnergyBook(earlier)
         self._processor = ProcessorEnergy(root, clock)
@@ -87,7 +87,7 @@ class Hardware:
     def _read_own(self, passed_s: float, parts: Mapping[int, str]) -> dict[str, float]:
         """Return processor time and memory of the run's processes since the last reading.
 
-        What a process that has ended did after the last reading is not known any more.
+        The use of a process that has ended since then is lost.
         """
         before, self._own = self._own, _own_processes()
         values = {"system/memory_mb": sum(memory for _, memory in self._own.values())}
@@ -105,7 +105,7 @@ class Hardware:
     def _read_everybody(self) -> dict[str, float]:
         """Return how busy the cores were that this process may use.
 
-        Time that a hypervisor gave to somebody else is busy: it was not there to be had.
+        Time that a hypervisor gave to others counts as busy: this process could not have it.
         """
         every = psutil.cpu_percent(percpu=True)
         used = {core: every[core] for core in self._cores if core < len(every)}  # some are offline
@@ -179,7 +179,8 @@ class Gpu:
     """Measures the GPU of the learner, from the moment at which one is in use.
 
     The driver is asked through NVIDIA's library NVML (package nvidia-ml-py, extra gpu), imported
-    when torch has begun to use a GPU. What a GPU does not tell is left out, and said once.
+    when torch has begun to use a GPU. A value that a GPU does not give is left out, and reported
+    once.
     """
 
     def __init__(
@@ -214,7 +215,7 @@ class Gpu:
         return values, self._last_j - before_j
 
     def _find(self) -> None:
-        """Find out what can be asked of the GPU, once one is used."""
+        """Find out which values the GPU gives, once one is used."""
         uuid = self._in_use()
         if uuid is None:
             return
@@ -242,7 +243,7 @@ class Gpu:
 
 
 def load() -> str:
-    """Return how many programs want to compute, as a sentence's end; empty where nobody counts."""
+    """Return how many programs want to compute, as a sentence's end; "" if it is not known."""
     try:
         waiting = os.getloadavg()[0]
     except (AttributeError, OSError):

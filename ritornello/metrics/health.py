@@ -28,9 +28,9 @@ JUDGED_GAMES = 1000  # Pong without --normalise_pixels needs 400 to 800 to rise 
 
 @dataclass(frozen=True)
 class Range:
-    """Where a metric is when a run is healthy, and what it means to be outside: a row of the CSV.
+    """Values of a metric in a healthy run, and the meaning of others: a row of the CSV.
 
-    In the file `low` may be "start": the lower limit is what the metric was at the run's start.
+    In the file `low` may be "start": the lower limit is then the value at the run's start.
     """
 
     metric: str  # name, or pattern: `*` stands for the name of a buffer or the number of a game
@@ -89,7 +89,7 @@ class Finding:
 
 @dataclass
 class _Watch:
-    """What is remembered about one metric: how long it has been outside or inside."""
+    """State of one metric: how long it has been outside or inside its range."""
 
     range: Range
     start: float | None = None  # the metric at the start of the run
@@ -99,7 +99,7 @@ class _Watch:
     reported: bool = False
 
     def low_after(self, games: int, value: float) -> float | None:
-        """Return the lower limit after so many games, None as long as there is none."""
+        """Return the lower limit after so many games; None as long as there is none."""
         if not self.range.above_start:
             return self.range.low
         # A run that went on in another folder has no start here, and is not judged by it.
@@ -108,7 +108,7 @@ class _Watch:
         return self.start if games >= JUDGED_GAMES else None
 
     def turns_bad(self, out: bool, updates: int) -> bool:
-        """Take the newest value; whether it must be reported now."""
+        """Add the newest value; return whether it must be reported now."""
         if out != self.was_out:
             self.was_out, self.records, self.since_updates = out, 0, updates
         self.records += 1
@@ -120,7 +120,7 @@ class _Watch:
 
 
 class Diagnosis:
-    """Follows the records of a run and says what is wrong with it, each thing once.
+    """Follows the records of a run and reports what is wrong with it, each thing once.
 
     Feed it every record from the first on: a resumed run reads its metrics.jsonl back. Not
     thread-safe, on purpose: the thread that makes records owns it.
@@ -131,7 +131,7 @@ class Diagnosis:
         self._watches: dict[str, _Watch | None] = {}
 
     def add(self, record: Record) -> list[Finding]:
-        """Take the next record; return what has just turned out to be wrong, mostly nothing."""
+        """Add the next record; return what has just turned out to be wrong, mostly nothing."""
         checked = (self._check(name, value, record) for name, value in record.values.items())
         return [finding for finding in checked if finding is not None]
 
@@ -158,7 +158,7 @@ class Diagnosis:
 
 
 def _games(name: str, record: Record) -> int:
-    """Return how many games were finished of the one that a metric is of, or in all."""
+    """Return the number of finished games of the one that a metric is about, or of all."""
     task = name.rpartition("_")[2]
     return int(record.values.get(f"episode/count_{task}", record.episodes))
 

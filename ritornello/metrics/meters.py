@@ -29,7 +29,7 @@ class Rate:
         self._at, self._count = clock(), count
 
     def rest(self, seconds: float) -> None:
-        """Leave so long a time out, which has just passed."""
+        """Leave out `seconds` that have just passed."""
         self._at += seconds
 
     def read(self, count: float) -> float | None:
@@ -49,7 +49,7 @@ class Speed:
     """
 
     def __init__(self, first: Record | None = None) -> None:
-        """Know no speed yet, but perhaps where the session begins."""
+        """Begin without a speed; `first` is the Record at the start of the session, if known."""
         self.steps_per_s: float | None = None  # None: not known yet
         self._newest = first
 
@@ -64,7 +64,7 @@ class Speed:
         self.steps_per_s = speed * weight + (self.steps_per_s or 0.0) * (1 - weight)
 
     def seconds_until(self, agent_steps: int) -> float | None:
-        """Return how long the run takes from the newest Record until then; None: not known."""
+        """Return the time from the newest Record to `agent_steps`, in seconds; None: unknown."""
         if self._newest is None or not self.steps_per_s:
             return None
         return max(0, agent_steps - self._newest.agent_steps) / self.steps_per_s
@@ -102,7 +102,7 @@ class EpisodeMeter:
 
     @property
     def full_mean(self) -> float | None:
-        """Mean return over a full window, None before: what models are ranked by."""
+        """Mean return over a full window, None before: models are ranked by it."""
         return self.mean if len(self._window) == self._window.maxlen else None
 
     def read(self) -> dict[str, float]:
@@ -130,10 +130,10 @@ class EpisodeMeter:
         return bool(state.get("window_games", self._window.maxlen) == self._window.maxlen)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict`.
+        """Take over a state from `state_dict`.
 
         Raises:
-          StateError: if it is none.
+          StateError: if `state` is malformed.
         """
         self.count = whole(state, "count")
         self.best = item(state, "best", float, default=None)

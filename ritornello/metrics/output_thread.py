@@ -25,12 +25,12 @@ Action = Callable[[], object]
 
 
 class OutputThread:
-    """Does what it is given, one after the other. Anybody may submit; it never raises to them."""
+    """Runs actions one after the other. Any thread may submit them; `submit` never raises."""
 
     def __init__(self, name: str, capacity: int = 10_000) -> None:
-        """Start the thread; more actions than `capacity` that wait are dropped.
+        """Start the thread; if `capacity` actions wait, further ones are dropped.
 
-        Messages name what is written to by `name`.
+        `name` is the name of the output, for messages.
         """
         self.name = name
         self.dropped = 0  # actions that found no room
@@ -44,9 +44,9 @@ class OutputThread:
         self._thread.start()
 
     def submit(self, action: Action, patience_s: float = 0.0) -> bool:
-        """Have something done soon; wait so long for room, and return False if it was dropped.
+        """Run an action soon; wait `patience_s` for room, and return False if it was dropped.
 
-        What the action raises on the thread is logged and counts for nothing more.
+        An exception of the action on the thread is logged, and has no other effect.
         """
 
         def is_full() -> bool:
@@ -101,9 +101,9 @@ class OutputThread:
 class BackgroundSink(Sink):
     """A sink behind an output thread: records and games are written there, in their order.
 
-    The first failure is logged, in words. After it a sink that `gives_up` is closed for good, such
-    as a terminal that was closed; another is tried again with each record, such as a file on a disk
-    that is full, and how often it failed is said at the end: a buffer below it may have kept what
+    The first failure is logged, in words. After it a sink that `gives_up`, such as a terminal that
+    was closed, is closed for good. Another, such as a file on a full disk, is tried again with each
+    record, and the number of failures is logged at the end: a buffer below it may have kept what
     the disk refused, and have written it later.
     """
 
@@ -112,7 +112,7 @@ class BackgroundSink(Sink):
     ) -> None:
         """Own `sink`, whose methods are called on `thread` only.
 
-        `gives_up` says whether the first failure ends all writing, `patience_s` how long `write`
+        `gives_up` says whether the first failure ends all writing. `patience_s` is how long `write`
         and `episode` may wait for room before they drop.
         """
         self.failures = 0  # writes that were tried; `OutputThread` counts what found no room
@@ -166,7 +166,7 @@ class BackgroundHandler(QueueHandler):
     """
 
     def __init__(self, handler: logging.Handler, thread: OutputThread, *, gives_up: bool) -> None:
-        """Own `handler`; level and filters are asked here, its formatter there.
+        """Own `handler`; level and filters are asked here, its formatter on the thread.
 
         `gives_up` says whether the first failure ends all writing.
         """

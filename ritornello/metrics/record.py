@@ -51,13 +51,13 @@ class UndeclaredMetricError(PlatformError, ValueError):
 
 
 def declare(name: str, unit: str, doc: str, healthy: str = "") -> None:
-    """Declare a metric of one's own, so that it may be recorded: its unit, and what it means.
+    """Declare a metric of your own, so that it may be recorded.
 
     Args:
-      name: as `group/quantity_unit`; a `*` stands for what is not known beforehand.
-      unit: the unit in which it is measured; "" for a number without one.
+      name: `group/quantity_unit`; a `*` stands for a part that is not known beforehand.
+      unit: its unit; "" for a number without one.
       doc: what the metric means, one sentence.
-      healthy: what one hopes to see, such as "near 1"; "" where that cannot be said.
+      healthy: values that one hopes to see, such as "near 1"; "" if that is not known.
 
     Raises:
       UndeclaredMetricError: if the name stands for another metric already.
@@ -74,7 +74,7 @@ def check_declared(name: str) -> MetricInfo:
     """Return what a metric means.
 
     Raises:
-      UndeclaredMetricError: nobody declared the name; the message has the nearest one.
+      UndeclaredMetricError: if nobody declared the name; the message has the nearest one.
     """
     if name in METRICS:
         return METRICS[name]
@@ -116,7 +116,7 @@ class Record:
         """Read back a line of metrics.jsonl.
 
         Raises:
-          ValueError: if it is not what `to_json` wrote, whatever it is.
+          ValueError: if `to_json` cannot have written the line.
         """
         try:
             data = json.loads(line)

@@ -31,7 +31,7 @@ ROUNDED_S = 1e-3  # records hold milliseconds
 
 @dataclass(frozen=True)
 class Cut:
-    """What was cut from one journal, and where it lies now."""
+    """Lines that were cut from one journal, and where they lie now."""
 
     name: str
     lines: int  # 0 if it was no journal at all
@@ -40,9 +40,9 @@ class Cut:
 
 @dataclass(frozen=True)
 class Point:
-    """A checkpoint's place in its run. Each method tells whether a line is of before it.
+    """A checkpoint's place in its run. Each method says whether a line is from before it.
 
-    A line that is none raises ValueError, LookupError or TypeError.
+    A line of another form raises ValueError, LookupError or TypeError.
     """
 
     updates: int
@@ -53,29 +53,29 @@ class Point:
     wall_s: float = math.inf  # seconds of training; inf: unknown
 
     def follows_record(self, line: str) -> bool:
-        """Whether a record is of before. Steps and time go on while nothing is learned."""
+        """Whether a record is from before. Steps and time go on while nothing is learned."""
         record = Record.from_json(line)
         is_later = record.agent_steps > self.agent_steps or record.wall_s > self.wall_s + ROUNDED_S
         return record.updates <= self.updates and not is_later
 
     def follows_finding(self, line: str) -> bool:
-        """Whether a line of findings.jsonl is of before."""
+        """Whether a line of findings.jsonl is from before."""
         finding = json.loads(line)
         return bool(
             finding["updates"] <= self.updates and finding["agent_steps"] <= self.agent_steps
         )
 
     def follows_evaluation(self, line: str) -> bool:
-        """Whether a line of evaluations.csv, third column updates, is its heading or of before."""
+        """Whether a line of evaluations.csv is the heading, or from before by its third column."""
         updates = line.split(",")[2]
         return updates == "updates" or int(updates) <= self.updates
 
     def follows_update(self, line: str) -> bool:
-        """Whether a line of text that ends with updates is of before."""
+        """Whether a line of text that ends with updates is from before."""
         return int(line.split(",")[-1]) <= self.updates
 
     def follows_steps(self, line: str) -> bool:
-        """Whether a line of text (metrics/sinks.py) with steps as its last but one is of before.
+        """Whether a line of text (metrics/sinks.py) with steps as its last but one is from before.
 
         An update may need no new agent steps; then the training steps before them decide. Earlier
         sessions may have counted those in batches of another size, but had fewer agent steps.
@@ -102,10 +102,10 @@ JOURNALS: dict[str, Callable[[Point, str], bool]] = {
 
 
 def rewind(folder: Path, point: Point, now: datetime | None = None) -> list[Cut]:
-    """Cut lines about what came after a checkpoint, and lines that nobody can read.
+    """Cut lines from after a checkpoint, and lines that nobody can read.
 
-    Each journal is replaced at once, after what is cut from it is safely on the disk. `now` is the
-    time in the names, the present one if None.
+    Each journal is replaced at once, after the lines to cut are safely on the disk. `now` is the
+    time in the names, by default the present one.
 
     Returns:
       What was cut, for the log; empty if there was nothing to cut.

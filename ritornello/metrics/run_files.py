@@ -97,7 +97,7 @@ def read_games(folder: Path) -> Games:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What one policy scored in one game of an evaluation: a row of evaluations.csv."""
+    """Score of one policy in one game of an evaluation: a row of evaluations.csv."""
 
     agent_steps: float
     game: str
@@ -130,7 +130,7 @@ def csv_rows(lines: Iterable[str]) -> Iterator[dict[str, str]]:
 
 
 def csv_cells(line: str) -> list[str]:
-    """Return the cells of one line alone: a quote that is not closed spoils no other one."""
+    """Return the cells of one line by itself: a quote that is not closed spoils no other line."""
     try:
         return next(csv.reader([line]), [])
     except csv.Error:  # a cell that is too long, a line end within one; before 3.11 a NUL byte
@@ -156,7 +156,7 @@ def is_regular(path: Path) -> bool:
 
 
 def set_aside(path: Path, at: datetime) -> Path:
-    """Rename what is called `path` to a name that nothing reads and nobody has; return it."""
+    """Rename `path` to a name that nothing reads and nobody has; return the new name."""
     aside = name_aside(path, at)
     disk().replace(path, aside)
     return aside
@@ -186,7 +186,7 @@ def open_for_append(path: Path) -> TextIO:
 
 
 def force_to_disk(paths: Iterable[Path]) -> None:
-    """Return when what the system was given of these files, and their names, is on the disk."""
+    """Return when the content of these files, and their names, is on the disk."""
     folders = set()
     for path in paths:
         disk().sync(path)

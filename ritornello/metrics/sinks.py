@@ -28,23 +28,23 @@ from ritornello.metrics.run_files import (
 
 
 class Sink(Protocol):
-    """Takes what is measured. Called by one thread; `close` may be called twice.
+    """Receives measurements. Called by one thread; `close` may be called twice.
 
-    It may raise and it may block: training writes to it through metrics/output_thread.py. What a
-    subclass leaves out does nothing. One of your own is made by a function of the run folder's
-    path, registered in `flags.parts.SINKS` and named by `--sink=<module>:<name>`
+    It may raise and it may block: training writes to it through metrics/output_thread.py. A method
+    that a subclass leaves out does nothing. A sink of your own is made by a function of the run
+    folder's path, registered in `flags.parts.SINKS` and named by `--sink=<module>:<name>`
     (docs/your_own.md).
     """
 
     def write(self, record: Record) -> None:
-        """Take the measurements of one moment."""
+        """Write the measurements of one moment."""
 
     def episode(self, end: EpisodeEnd, at: Record) -> None:
-        """Take one finished game; `at` holds the counters of the moment."""
+        """Write one finished game; `at` holds the counters of the moment."""
         return
 
     def flush(self) -> None:
-        """Bring what was taken so far to where neither a crash nor a power cut can undo it."""
+        """Bring what was written so far to where neither a crash nor a power cut can undo it."""
         return
 
     def close(self) -> None:
@@ -226,11 +226,11 @@ class TensorBoardSink(Sink):
     def __init__(self, folder: Path, resumed_at: int | None = None) -> None:
         """Write into the folder of the run.
 
-        `resumed_at` are the agent steps of the checkpoint that the session goes on from:
-        TensorBoard no longer shows what an earlier session wrote of later ones.
+        `resumed_at` is the number of agent steps in the checkpoint of a resumed run: TensorBoard no
+        longer shows what an earlier session wrote after it.
 
         Raises:
-          ConfigError: the tensorboard package is not installed.
+          ConfigError: if the tensorboard package is not installed.
         """
         try:
             # Imported here because it is optional, by name because this package needs no torch.

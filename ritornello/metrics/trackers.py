@@ -46,7 +46,7 @@ class TrackerError(PlatformError):
 class TrackerSink(Sink):
     """Sends records to one service, from the first one on. Its methods may block, and may raise.
 
-    What fails is tried again with the next record; the caller counts what is lost.
+    A failed operation is tried again with the next record; the caller counts what is lost.
     """
 
     package: ClassVar[str]  # what is imported
@@ -54,7 +54,7 @@ class TrackerSink(Sink):
     project_variable: ClassVar[str]  # of the environment: the project that collects runs
 
     def __init__(self, folder: Path) -> None:
-        """Send nothing and import nothing yet; by the first record the folder has flags.json.
+        """Send nothing and import nothing yet; before the first record, `folder` gets flags.json.
 
         Raises:
           ConfigError: if the package is not installed.
@@ -75,14 +75,14 @@ class TrackerSink(Sink):
         self._send(record)
 
     def close(self) -> None:
-        """Say that the run has ended. May be called twice."""
+        """Announce the end of the run. May be called twice."""
         run, self._run = self._run, None
         if run is not None:
             self._end(run)
 
     @abstractmethod
     def _begin(self, project: str, flags: Mapping[str, Any], known: str | None) -> tuple[Any, str]:
-        """Announce the run, which goes on as `known`; return what stands for it, and its name."""
+        """Announce the run, which continues `known`; return the service's run, and its name."""
 
     def _send(self, record: Record) -> None:
         self._run.log(_values(record), step=record.agent_steps)

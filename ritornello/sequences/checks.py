@@ -50,7 +50,7 @@ def check_typed(arguments: Sequence[str]) -> dict[str, str]:
     """Check the flags of main.py that were typed; return flag -> text.
 
     Raises:
-      ConfigError: if a flag is unknown or is decided here, or no run can have its value.
+      ConfigError: if a flag is unknown or is decided here, or has an invalid value.
     """
     typed = named_values(arguments)
     for name, reason in DECIDED_HERE.items():
@@ -72,8 +72,8 @@ def check_runs(runs: Sequence[PlannedRun], typed: Mapping[str, str], where: str)
     """Check the runs of a YAML file, at least one, so that a mistake is found before the first run.
 
     Raises:
-      ConfigError: if a run has an unknown flag or a value that no run can have, asks for what a
-        file may not, or differs from the others in a flag that was typed.
+      ConfigError: if a run has an unknown flag, an invalid value or one that a file may not have,
+        or differs from the others in a flag that was typed.
     """
     problems: dict[str, None] = {}
     for run in {run.group: run for run in runs}.values():  # seeds apart, they are the same
@@ -94,7 +94,7 @@ def check_runs(runs: Sequence[PlannedRun], typed: Mapping[str, str], where: str)
 def check_not_overridden(runs: Sequence[Any], typed: Mapping[str, str], where: str) -> None:
     """Raise ConfigError if a typed flag, which wins, is one that tells the runs from each other.
 
-    Their names would promise what no run has, and runs would be compared that do not differ.
+    Otherwise the names of the runs would be wrong, and equal runs would be compared.
     """
     trained = [run for run in runs if not is_test(run.flags)]  # a test says little by itself
     for name, text in typed.items():
@@ -113,7 +113,8 @@ def check_saved(
 ) -> None:
     """Raise ConfigError if the folder of a sequence or a search asks for what a file may not.
 
-    Its file gives the arguments `kept` to every run; weights may lie outside with `trust_files`.
+    `kept` are the arguments that its file gives to every run. With `trust_files`, weights may lie
+    outside of the folder.
     """
     arguments = named_values(kept)
     for name, flags in [("arguments", arguments), *((run.group, run.flags) for run in runs)]:

@@ -142,7 +142,7 @@ class SequenceFolder:
             earlier.add((run.group, run.seed))
 
     def add(self, planned: Iterable[PlannedRun]) -> None:
-        """Put runs that wait behind those that there are; `save` writes them down."""
+        """Add waiting runs behind the others; `save` writes them down."""
         for number, run in enumerate(planned, start=len(self.runs) + 1):
             name = f"{number:03d}_{safe_name(run.group)}_seed{run.seed}"
             state = {"name": name, "group": run.group, "seed": run.seed, "flags": run.flags}
@@ -152,7 +152,7 @@ class SequenceFolder:
         """Add the groups and seeds that the file of this sequence has got since it was begun.
 
         Raises:
-          ConfigError: if it is the file of another sequence, or changes a run that there is.
+          ConfigError: if the file is of another sequence, or changes an existing run.
         """
         begun = {(run.group, run.seed): run for run in self.runs}
         if plan.name != self.name:
@@ -205,8 +205,8 @@ class SequenceFolder:
     def run_folders(self, run: RunState) -> list[RunFolder]:
         """Return the folders that main.py made for a run; the last one is what counts.
 
-        More than one if it was begun anew because it had no checkpoint to resume from. Those
-        without a checkpoint come first, and otherwise the oldest.
+        There are several if the run was begun anew because it had no checkpoint to resume from.
+        Those without a checkpoint come first, and otherwise the oldest.
         """
         found = [RunFolder(path.parent) for path in (self.path / run.name).glob("*/checkpoints")]
         # Names end in the time, but a clock can be put back while a run is begun anew.
@@ -215,8 +215,8 @@ class SequenceFolder:
     def has_ended(self, run: RunState) -> bool:
         """Whether a training came to its own end, however its process ended after that.
 
-        Nothing is left to do then, and main.py would refuse to go on with it. A test says so by
-        its exit status alone.
+        Nothing is left to do then, and main.py would refuse to resume it. The end of a test is
+        known by its exit status alone.
         """
         return not is_test(run.flags) and any(map(_has_ended, self.run_folders(run)))
 
@@ -228,7 +228,7 @@ class SequenceFolder:
         return next(each for each in self.runs if (each.group, each.seed) == (group, run.seed))
 
     def resolved_flags(self, run: RunState) -> dict[str, Any]:
-        """Return the flags of a run with the folder of its source in the place of the name."""
+        """Return the flags of a run, with the folder of its source in place of the name."""
         source = self.source(run)
         if source is None:
             return run.flags

@@ -33,10 +33,10 @@ class Form(BaseModel):
 
 
 def checked(model: type[Model], data: Any, where: str) -> Model:
-    """Return `data`, plain types that the file `where` holds, as a model.
+    """Return `data`, plain types from a file, as a model; `where` is the file, for messages.
 
     Raises:
-      ConfigError: naming each key that is wrong, and the nearest right one.
+      ConfigError: the message names each key that is wrong, and the nearest right one.
     """
     try:
         return TypeAdapter(model).validate_python(data)

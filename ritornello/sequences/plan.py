@@ -116,7 +116,7 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
     still has runs to compare: of one seed, and of one game.
 
     Raises:
-      ConfigError: naming the key that is wrong, and the nearest right one.
+      ConfigError: the message names the key that is wrong, and the nearest right one.
     """
     file = checked(_PlanFile, data, where)
     points = [dict(zip(file.grid, values, strict=True)) for values in _product(file, where)]
@@ -166,7 +166,7 @@ def is_test(flags: Mapping[str, Any]) -> bool:
 def _resolve_source(
     groups: dict[str, dict[str, Any]], group: str, point: Sequence[str], where: str
 ) -> None:
-    """Replace the name of the run that a group starts from by that of its group in the grid."""
+    """Replace the group that a group starts from by the one at the same point of the grid."""
     url = groups[group].get("load_model_url")
     if not isinstance(url, Mapping):
         return
@@ -205,7 +205,7 @@ def _check_replay_is_saved(groups: Mapping[str, Mapping[str, Any]], where: str) 
 
 
 def _product(file: _PlanFile, where: str) -> list[tuple[Any, ...]]:
-    """Return the points of the grid, refused before they are more than fit into memory."""
+    """Return the points of the grid; refuse more than fit into memory."""
     count = len(file.runs) * len(file.seeds)
     for values in file.grid.values():
         count *= len(values)

@@ -40,10 +40,10 @@ Running = dict[subprocess.Popen[bytes], float | None]
 
 
 class Interrupts(StopRequests):
-    """What the user asks for while runs go on, as in main.py.
+    """Requests of the user while runs go on, as in main.py.
 
-    The first Ctrl-C, SIGTERM or SIGHUP has the runs save and end, and begins no other one; a second
-    one kills them. It only notes what was asked, the runner acts on it.
+    After the first Ctrl-C, SIGTERM or SIGHUP the runs save and end, and no other one begins; a
+    second one kills them. This object only notes the request; the runner acts on it.
     """
 
     ends_run = False  # whether the program itself wants the present run to save and end
@@ -55,12 +55,12 @@ class Interrupts(StopRequests):
 
     @property
     def ends(self) -> bool:
-        """Whether what runs now is to be saved and ended, whoever wants that."""
+        """Whether the present runs are to be saved and ended, whoever asks for that."""
         return self.stop or self.ends_run
 
     @property
     def at_once(self) -> bool:
-        """Whether it is to be ended without being saved."""
+        """Whether the runs are to be ended without being saved."""
         return self.count > 1
 
     def note(self, signal_number: int, frame: FrameType | None = None) -> None:
@@ -69,7 +69,7 @@ class Interrupts(StopRequests):
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[Interrupts]:
-        """Install the handlers, and put the previous ones back at the end."""
+        """Install the handlers, and restore the previous ones at the end."""
         with handled_by(self.note):
             yield self
 
@@ -82,8 +82,9 @@ def run_sequence(
 ) -> None:
     """Run everything that is not done. Failures are recorded and passed over.
 
-    The state of the sequence is kept up to date on disk. `progress` is called at each change and
-    twice a second in between; `only` has the indices of the runs to look at, None: all.
+    The state of the sequence is kept up to date on disk. `progress` is called with (run, seconds so
+    far) at each change and twice a second in between. `only` has the indices of the runs to look
+    at; None: all.
     """
     indices = range(len(folder.runs)) if only is None else only
     waiting = [index for index in indices if folder.runs[index].status != "done"]
@@ -116,7 +117,7 @@ def run_sequence(
 def _due(folder: SequenceFolder, waiting: Sequence[int], active: Sequence[int]) -> list[int]:
     """Return which of the waiting runs are begun now, or given up, in their order.
 
-    A run that starts from another one, which is under way or waits itself, waits for it.
+    A run that starts from another one waits for it.
     """
     pending = [folder.runs[index].name for index in (*active, *waiting)]
     sources = {index: folder.source(folder.runs[index]) for index in waiting}
@@ -134,7 +135,8 @@ def _attempt(
 ) -> Attempt:
     """Run one run, or go on with it; yield at each look at it, as long as it goes on.
 
-    `slot` is its number among the runs at once, and `running` has its process while that lives.
+    `slot` is its number among the runs at the same time; `running` holds its process while that
+    lives.
     """
     run, began_s = folder.runs[index], time.monotonic()
     path, before_s = folder.path / run.name, run.seconds  # of earlier attempts
@@ -178,7 +180,7 @@ def _attempt(
 def _until_ended(
     process: subprocess.Popen[bytes], running: Running, interrupts: Interrupts
 ) -> Attempt:
-    """Yield as long as a process goes on, and pass on what the user asks."""
+    """Yield as long as a process goes on, and pass on requests of the user."""
     while process.poll() is None:
         if interrupts.ends:
             _ask_to_save(process, running)
@@ -206,7 +208,7 @@ def _save_and_end(running: Running, interrupts: Interrupts) -> None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill what still lives of a process, with its workers, and wait until it is gone."""
+    """Kill a process, with its workers, and wait until it is gone."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     wait_for_killed(process)

@@ -25,17 +25,17 @@ TERMINAL_GRACE_S = 2.0  # for it to take them at the end
 
 
 class Terminal:
-    """What is said to the user. In the background, nobody waits for it, and it may fail."""
+    """Prints to the user. In the background, nobody waits for it, and it may fail."""
 
     def __init__(self) -> None:
-        """Say everything at once, until `in_background`."""
+        """Print everything at once, until `in_background`."""
         self.console = Console()
         self._status = self.console.status("")
         self._thread: OutputThread | None = None
 
     @contextlib.contextmanager
     def in_background(self) -> Iterator[None]:
-        """Say everything on a thread of its own within the block, and end that in time."""
+        """Print on a thread of its own in the block, and end that in time."""
         self._thread = OutputThread("the terminal", TERMINAL_CAPACITY)
         try:
             yield
@@ -44,20 +44,20 @@ class Terminal:
             self._thread.close(TERMINAL_GRACE_S)
 
     def print(self, *parts: Any, **options: Any) -> None:
-        """Have `Console.print` called."""
+        """Call `Console.print`."""
         self._do(functools.partial(self.console.print, *parts, **options))
 
     def plainly(self, text: str) -> None:
-        """Have a line printed in which nothing is markup."""
+        """Print a line in which nothing is markup."""
         self.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def live(self, text: str) -> None:
-        """Have a text shown in the place of the one before, until it is stopped."""
+        """Show a text in place of the one before, until `end_live`."""
         self._do(functools.partial(self._status.update, escape(text)))
         self._do(self._status.start)
 
     def end_live(self) -> None:
-        """Have the text go that changes."""
+        """Remove the text that changes."""
         self._do(self._status.stop)
 
     def _do(self, action: Callable[[], object]) -> None:
@@ -68,9 +68,9 @@ class Terminal:
 
 
 class Progress:
-    """Shows where the present run is: a living line while it runs, a lasting one at its end.
+    """Shows how far the present run is: a line that changes while it runs, and stays at its end.
 
-    Where there is no terminal that a line could live in, a lasting one each minute.
+    If the terminal cannot change a line, a lasting one is printed each minute.
     """
 
     def __init__(self, terminal: Terminal, folder: SequenceFolder) -> None:
@@ -82,7 +82,7 @@ class Progress:
         self._living: dict[str, str] = {}  # the lines of the runs that are under way
 
     def __call__(self, run: RunState, seconds: float) -> None:
-        """Show how far a run is that has taken so long."""
+        """Show how far a run is that has taken `seconds`."""
         waits = run.status.startswith("waiting: ")  # for its process of an earlier attempt
         goes_on = waits or run.status == "running"
         first_line_at = self._began_at + (0.0 if waits else LINE_INTERVAL_S)
@@ -99,7 +99,7 @@ class Progress:
 
 
 def line_on(folder: SequenceFolder, run: RunState, seconds: float) -> str:
-    """Return a line on a run that has taken so long, and on how long those ahead will take."""
+    """Return a line on a run that has taken `seconds`, and on how long the others will take."""
     number = next(n for n, each in enumerate(folder.runs, start=1) if each.name == run.name)
     made = folder.run_folders(run)
     record = last_record(made[-1].path) if made else None

@@ -63,7 +63,7 @@ class TuningFailed(PlatformError):
 
 
 class Range(Form):
-    """What one flag may be: from `low` to `high`, or one of `choose`."""
+    """Values that one flag may have: from `low` to `high`, or one of `choose`."""
 
     low: Number | None = Field(None, alias="from")
     high: Number | None = Field(None, alias="to")
@@ -75,7 +75,7 @@ class Range(Form):
         """Return Optuna's form of it, where whole bounds mean whole numbers, and choices are JSON.
 
         Raises:
-          ValueError: if it makes no sense.
+          ValueError: if the range makes no sense.
         """
         if self.choose is not None:
             choices = dict.fromkeys(json.dumps(choice) for choice in self.choose)
@@ -134,7 +134,7 @@ class Search(Form):
         return {**self.base, **chosen, "seed": seed}
 
     def extremes(self) -> list[PlannedRun]:
-        """Return runs that show whether all that may be tried can be: one for each extreme."""
+        """Return runs that check whether every value can be tried: one for each extreme."""
         return [
             PlannedRun(f"{name}={shown(value, 60)}", self.seeds[0], {**self.base, name: value})
             for name, range_ in self.search.items()
@@ -142,9 +142,9 @@ class Search(Form):
         ]
 
     def worth(self, curve: Curve, steps: float) -> float:
-        """Return what a run is worth by its first `steps` agent steps, points.
+        """Return the value of a run by its first `steps` agent steps, points.
 
-        A run that ended before is taken to have stayed where it was.
+        A run that ended before is taken to have kept its last return.
         """
         if self.objective == "area":
             return curve.area(steps)
@@ -223,7 +223,7 @@ class Tuner:
             self._study.sampler = optuna.samplers.TPESampler(seed=seed)
 
     def work(self) -> bool:
-        """Run what is to be run; return whether all trials are over.
+        """Run trials until all are over or the user stops; return whether all are over.
 
         Raises:
           TuningFailed: if one trial after the other fails, or the study cannot be used.
@@ -288,7 +288,7 @@ class Tuner:
         return curve_of(record for made in folders for record in read_records(made.path))
 
     def _look(self, trial: Any, before: Sequence[float], run: RunState, seconds: float) -> None:
-        """Compare a run that is going on with the other trials, now and then."""
+        """Compare a run that is under way with the other trials, now and then."""
         now_s = time.monotonic()
         if self._interrupts.stop or run.status != "running" or now_s - self._looked_at < LOOK_S:
             return
@@ -298,7 +298,7 @@ class Tuner:
             self._interrupts.ends_run = True
 
     def _report(self, trial: Any, curve: Curve, before: Sequence[float], reached: float) -> bool:
-        """Note the worth of a run at each look up to `reached`; return whether it is hopeless."""
+        """Report the value of a run at each look up to `reached`; return whether it is hopeless."""
         search = self._search
         if not search.prune:
             return False
@@ -359,7 +359,7 @@ def _import_optuna() -> Any:
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """Make one message of what comes through Optuna, whose errors have no common base."""
+    """Turn exceptions that come through Optuna, which have no common base, into one message."""
     try:
         yield
     except (PlatformError, OSError):
