@@ -62,7 +62,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def watch(agent: LoadedAgent, task: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Let an agent play one game per seed, side by side, and return what it did as JSON types."""
+    """Let an agent play one game per seed, side by side; return its actions as JSON types.
+
+    `task` is the number of the game among those that the agent plays; of `options`, `games`, `seed`
+    and `greedy` are read.
+    """
     games, env, names = options.games, agent.games[task], agent.env_spec.action_meanings
     is_playing = np.ones(games, np.bool_)
     steps = np.zeros(games, np.int64)
@@ -104,8 +108,8 @@ def watch(agent: LoadedAgent, task: int, options: argparse.Namespace) -> dict[st
 def mean_of(values: np.ndarray) -> list[dict[str, float | None]]:
     """Return the mean over games of each column of [G, K], with its interval, as JSON types.
 
-    The plain mean, because shares of all actions must still sum to 1; games are drawn again as
-    whole rows.
+    It is the plain mean, because shares of all actions must still sum to 1; games are drawn again
+    as whole rows.
     """
     means, bounds = values.mean(0).tolist(), interval([values], np.mean)
     if bounds is None:
@@ -116,7 +120,7 @@ def mean_of(values: np.ndarray) -> list[dict[str, float | None]]:
 
 
 def _load(places: str, env: str | None) -> dict[str, tuple[LoadedAgent, list[int]]]:
-    """Return label -> (agent, the numbers of the games it shall play)."""
+    """Return label -> (agent, numbers of the games that it plays)."""
     agents: dict[str, tuple[LoadedAgent, list[int]]] = {}
     for place in filter(None, places.split(",")):
         label, url = split_label(place, lambda url: is_on_hub(url) or Path(url).exists())

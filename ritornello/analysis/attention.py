@@ -58,9 +58,8 @@ def main(arguments: Sequence[str]) -> int:
 def drawn(frame: np.ndarray, heat: np.ndarray) -> np.ndarray:
     """Return one picture of the film: all heads over the frame, and each by itself.
 
-    Args:
-      frame: picture of the game, [H, W, 3] uint8.
-      heat: where each head looks, [heads, h, w] float32 in [0, 1]; 1 is full light.
+    `frame` is the picture of the game, [H, W, 3] uint8. `heat` says where each head looks, [heads,
+    h, w] float32 in [0, 1]; 1 is full light.
     """
     stretched = F.interpolate(torch.from_numpy(heat)[None], frame.shape[:2], mode="bilinear")[0]
     lights = stretched.numpy()[..., None]  # [heads, H, W, 1]

@@ -107,7 +107,7 @@ def _of_tests(options: argparse.Namespace) -> Answer:
 
 
 def _places(options: argparse.Namespace) -> list[str]:
-    """Return where runs are looked for; refuse options that do not go together."""
+    """Return the places of the runs; refuse options that do not go together."""
     places = [place for place in options.runs.split(",") if place]
     if options.sequence_folder:
         if not (Path(options.sequence_folder) / STATE_FILE).exists():

@@ -58,7 +58,7 @@ class Table:
         return float(self.checkpoints[-1].returns.mean())
 
     def curve(self) -> Curve:
-        """Return the mean return of each checkpoint over agent steps; it knows no time."""
+        """Return the mean return of each checkpoint over agent steps; it has no times."""
         steps = np.array([checkpoint.model_steps for checkpoint in self.checkpoints], np.float64)
         means = np.array([checkpoint.returns.mean() for checkpoint in self.checkpoints])
         return Curve(steps, steps, means, None)
@@ -68,7 +68,7 @@ def read_tables(places: Sequence[str]) -> list[Table]:
     """Read tables of tested agents.
 
     A place is a CSV file, a folder that holds scores.csv (a run), or a pattern of such;
-    `label=place` gives a label, else it is the name of the folder.
+    `label=place` gives a label, which is by default the name of the folder.
 
     Raises:
       ConfigError: if there is no table, one is damaged or given twice, or games and lives are
@@ -142,7 +142,7 @@ def read_table(path: Path, label: str) -> list[Table]:
     """Return the tables of a file, one per game.
 
     Raises:
-      ConfigError: if there is none, or it is damaged, or holds no game.
+      ConfigError: if the file is missing or damaged, or holds no game.
     """
     # Game, agent steps and id of a model -> (return, length) of what it played.
     played: dict[tuple[str, int, str], list[tuple[float, float]]] = {}
@@ -170,9 +170,9 @@ def read_table(path: Path, label: str) -> list[Table]:
 def _rows(
     tables: Sequence[Table], env: str, at_steps: float | None, unit: str
 ) -> tuple[dict[str, list[float]], list[list[str]]]:
-    """Return label -> what may be drawn again, and the rows of one game, the best first.
+    """Return label -> values that may be drawn again, and the rows of one game, the best first.
 
-    Drawn again are tables where a label has several, else games.
+    Tables are drawn again if a label has several, otherwise games.
     """
     of_game = [table for table in tables if table.env == env]
     members: dict[str, list[Checkpoint]] = {}

@@ -41,7 +41,7 @@ CSV_HEADINGS = (
 
 
 class SequenceComparison(NamedTuple):
-    """What is known of the trainings of a sequence; tests are no runs to compare."""
+    """Results of the trainings of a sequence; tests are no runs to compare."""
 
     name: str
     runs: Sequence[tuple[RunState, Sequence[Run]]]  # as planned; one Run for each game played
@@ -52,7 +52,7 @@ class SequenceComparison(NamedTuple):
 def compare_sequence(folder: SequenceFolder) -> SequenceComparison:
     """Read the results of every training and score them.
 
-    What a run has written may be cut off or damaged: it is then left out, with a note.
+    A run whose files are cut off or damaged is left out, with a note.
     """
     notes: list[str] = []
     made = {state.name: list[Run]() for state in folder.runs}
@@ -67,9 +67,9 @@ def compare_sequence(folder: SequenceFolder) -> SequenceComparison:
 
 
 def write_report(folder: SequenceFolder) -> SequenceComparison:
-    """Write table.md, table.csv and comparison.png into the folder; return what they say.
+    """Write table.md, table.csv and comparison.png into the folder; return their content.
 
-    If the sequence tests its runs, scores.md and test_games.csv too.
+    If the sequence tests its runs, scores.md and test_games.csv are written too.
     """
     compared = compare_sequence(folder)
     write_text(folder.path / TABLE, f"# {shown_text(compared.name)}\n\n{sequence_page(compared)}")
@@ -86,7 +86,7 @@ def sequence_page(compared: SequenceComparison) -> str:
 
 
 def summary(compared: SequenceComparison) -> str:
-    """Return what a terminal has room for, as Markdown: scores, and how far each group has come."""
+    """Return a short page for a terminal, as Markdown: scores, and how far each group is."""
     lines = []
     for game in compared.games:
         headings, all_rows = game_table(game)
@@ -120,7 +120,7 @@ def _rows(compared: SequenceComparison) -> Iterator[Sequence[object]]:
 
 
 def write_scores(folder: SequenceFolder) -> None:
-    """Write scores.md and test_games.csv; nothing of a sequence that was not tested.
+    """Write scores.md and test_games.csv; do nothing if the sequence was not tested.
 
     The page has tables of whole games and of lives. A page of means says nothing of their spread,
     so each whole game of the last checkpoints is a row of the CSV.
@@ -138,10 +138,10 @@ def write_scores(folder: SequenceFolder) -> None:
 
 
 def kept(before: Sequence[Table], after: Sequence[Table], games: Sequence[str]) -> float | None:
-    """Return the mean share of the scores before that is left after, in some games.
+    """Return the mean share of the scores before that is left after, over some games.
 
-    Games in which there was no positive score are passed over: there is no share of them. None
-    without any other game.
+    Games without a positive score before are passed over, because there is no share of it. Return
+    None if no other game is left.
     """
     shares = []
     for game in games:
@@ -165,7 +165,7 @@ def _kept(folder: SequenceFolder, tables: Sequence[Table]) -> list[tuple[str, st
 
 
 def own_games(flags: dict[str, Any]) -> list[str]:
-    """Return the games that a run plays; a game of share 0 is none of them."""
+    """Return the games that a run plays; a game of share 0 is not played."""
     try:
         games = expand_games(str(flags["env"])).split(",") if flags.get("env") else []
     except ConfigError:  # no list of games; its runs have failed
@@ -176,7 +176,7 @@ def own_games(flags: dict[str, Any]) -> list[str]:
 
 
 def _tables(folder: SequenceFolder, file: str) -> Iterator[tuple[RunState, Table]]:
-    """Yield the tables of all runs, one per game; none of a run whose tests are damaged."""
+    """Yield the tables of all runs, one per game; skip a run whose tests are damaged."""
     for run in folder.runs:
         made = [] if is_test(run.flags) else folder.run_folders(run)
         with suppress(ConfigError):

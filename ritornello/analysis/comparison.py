@@ -64,8 +64,8 @@ def compare(
     """Score the runs, game by game in the order of their names.
 
     Finished runs are compared; in a game that has none, those that are under way. Scores are taken
-    at `at_steps` agent steps, None: where the shortest compared run ended; with `by_area` they are
-    the mean returns over 0 to there.
+    at `at_steps` agent steps, by default where the shortest compared run ended. With `by_area` they
+    are the mean returns over 0 to there.
 
     Raises:
       ConfigError: if no run of a game reached `at_steps`.
@@ -120,7 +120,7 @@ def _ends(run: Run) -> tuple[float, float]:
 
 
 def about_scores(games: Sequence[GameComparison]) -> str:
-    """Return what the score of a run is, in words."""
+    """Return a description of the score of a run."""
     averaged = f"the last {last_games(runs_of(games))}"
     if games[0].by_area:
         return f"mean raw return over the agent steps from 0 on, each return of {averaged}"
@@ -157,8 +157,8 @@ def over_games(
 ) -> dict[str, Estimate]:
     """Return label -> human-normalised estimate over all games that have anchors, best first.
 
-    Only configurations that have scores in each of these games; empty for fewer than two games.
-    `scores` has env -> label -> raw scores.
+    `scores` has env -> label -> raw scores. A configuration without scores in one of these games is
+    left out; with fewer than two games the result is empty.
     """
     known = [env for env in scores if all_human_normalised(env, [0.0])]
     if len(known) < 2:
@@ -174,11 +174,11 @@ def over_games(
 def page(games: Sequence[GameComparison], notes: Sequence[str] = (), against: str = "") -> str:
     """Return the comparison as a Markdown page: scores, runs, commands, and what was left out.
 
-    `notes` are sentences about runs that were left out before; `against` is the label of the
-    configuration that the others are compared with, "" for none.
+    `notes` are sentences about runs that were left out before. `against` is the label of the
+    configuration with which the others are compared, "" for none.
 
     Raises:
-      ConfigError: if a game has no configuration `against`.
+      ConfigError: if a game lacks the configuration `against`.
     """
     if not games:
         return markdown_page("No run has finished a game yet.", {}, notes)
@@ -201,7 +201,7 @@ def page(games: Sequence[GameComparison], notes: Sequence[str] = (), against: st
 def markdown_page(
     about: str, tables: Mapping[str, Sequence[str]], left_out: Sequence[str] = ()
 ) -> str:
-    """Return a page: a sentence, lines under headings, and what was not compared, and why."""
+    """Return a page: a sentence, lines under headings, and sentences on what was not compared."""
     lines = [about]
     for heading, table in tables.items():
         lines += ["", f"## {shown_text(heading)}", "", *table]
@@ -257,7 +257,7 @@ def game_table(game: GameComparison, against: str = "") -> tuple[list[str], list
 
 
 def _minutes_to(runs: Sequence[Run], steps: float) -> str:
-    """Return the mean running time to so many agent steps, and how undisturbed the runs were."""
+    """Return the mean running time to `steps` agent steps, and how undisturbed the runs were."""
     minutes = np.mean([_seconds_to(run, steps) / 60 for run in runs])
     known = [run.about.undisturbed for run in runs if run.about.undisturbed is not None]
     return f"{minutes:.1f}" + (f" ({share_text(min(known))} undisturbed)" if known else "")

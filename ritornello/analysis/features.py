@@ -47,7 +47,7 @@ BATCH = 32  # unrolls looked at side by side
 
 @dataclass(frozen=True)
 class Points:
-    """N observations: their features, and what is known of each."""
+    """N observations: their features, and facts about each."""
 
     features: Tensor  # [N, F] float32
     colours: dict[str, np.ndarray]  # value, age, distance, game: each [N] float64
@@ -87,7 +87,7 @@ def pca(points: Tensor) -> tuple[Tensor, Tensor]:
 
     Returns:
       The centred points [N, 2] float32, and the share of the whole variance along each axis, [2];
-      of points that have one number only, [N, 1] and [1].
+      [N, 1] and [1] if F is 1.
     """
     left, sizes, _ = torch.linalg.svd(points - points.mean(0), full_matrices=False)
     variances = sizes.square()
@@ -96,7 +96,7 @@ def pca(points: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def game_points(agent: LoadedAgent, count: int, seed: int = 0) -> Points:
-    """Let the agent play and keep each STRIDE-th of what it sees, `count` points in all."""
+    """Let the agent play and keep every STRIDE-th observation, `count` points in all."""
     envs = max(ENVS, len(agent.games))
     rows = -(-count // envs)
     steps = [
@@ -119,10 +119,10 @@ def game_points(agent: LoadedAgent, count: int, seed: int = 0) -> Points:
 
 
 def replay_points(agent: LoadedAgent, count: int, buffer: str = "") -> Points:
-    """Look at what lies in a saved replay, with the eyes of the agent as it is in the checkpoint.
+    """Compute the features of observations in a saved replay, with the weights of its checkpoint.
 
-    There are fewer points than `count` if there are not so many rows. `buffer` is the name of the
-    buffer, "" for the one that holds most.
+    There are at most `count` points, fewer if replay has fewer rows. `buffer` is the name of the
+    buffer, by default that of the buffer that holds most.
 
     Raises:
       ConfigError: if there is no such buffer, or it is empty.

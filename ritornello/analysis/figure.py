@@ -68,10 +68,10 @@ def heat_map(
     rows: Sequence[str],
     limits: tuple[float, float] | None = None,
 ) -> None:
-    """Draw a table [rows, columns] as colours, NaN as none, with a bar that explains them.
+    """Draw a table [rows, columns] as colours, with a bar that explains them; NaN has no colour.
 
-    The ends of the colours mean `limits`, or the least and the largest number. The ticks of the
-    columns are the caller's.
+    The ends of the colours mean `limits`, by default the least and the largest number. The caller
+    sets the ticks of the columns.
     """
     low, high = limits or (None, None)
     image = axes.imshow(
@@ -91,12 +91,13 @@ def learning_curves(
 ) -> Figure:
     """Return a figure of the interquartile mean of each configuration, and of its seeds.
 
+    `games` has environment -> label -> one curve per seed; with `by_time` they are drawn against
+    time, too.
+
     Every run is drawn to its own end, with a dot there, however much earlier another one ended.
     Fewer than FEW seeds are thin lines; more are a band, the 95 % interval of the interquartile
-    mean, and thin lines only where others have ended. More configurations than colours are
-    drawn without either, which would hide the means.
-
-    `games` has environment -> label -> one curve per seed; `by_time` draws them against time, too.
+    mean, and thin lines only where others have ended. If there are more configurations than
+    colours, there are no bands and thin lines, which would hide the means.
     """
     labels = list(dict.fromkeys(label for groups in games.values() for label in groups))
     looks = {label: LOOKS[n % len(LOOKS)] for n, label in enumerate(labels)}
@@ -138,10 +139,10 @@ def plot_seeds(
     *,
     with_seeds: bool = True,
 ) -> None:
-    """Plot one configuration: its interquartile mean where all seeds are, and each to its end.
+    """Plot one configuration: its interquartile mean as far as all seeds reach, and each seed.
 
-    `seeds` are the curves (x, y), of which x increases. `with_seeds` also shows what the mean is
-    made of; what comes after its end is shown always.
+    `seeds` are curves (x, y) with increasing x. `with_seeds` adds the interval of the mean or, for
+    fewer than FEW seeds, their lines. Beyond the end of the mean each seed is drawn in any case.
     """
     if len(seeds) <= 1:
         for x, y in seeds:

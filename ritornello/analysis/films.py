@@ -45,7 +45,7 @@ Arrays = Mapping[str, np.ndarray]  # name -> an array of one moment, or [N, ...]
 
 
 class Recording(Form):
-    """What actions.json says of a game, as saliency and attention write it."""
+    """Content of an actions.json of one game, as saliency and attention write it."""
 
     env: str
     seed: int
@@ -54,7 +54,7 @@ class Recording(Form):
 
     @classmethod
     def read(cls, path: Path) -> Recording:
-        """Read a file; ConfigError if it is no recording."""
+        """Read a file; raise ConfigError if it is no recording."""
         found = checked(cls, parse_json(read_text(path, "the actions"), str(path)), str(path))
         if max(found.actions, default=0) >= len(found.action_names):
             raise ConfigError(f"{path} has an action without a name: expected an actions.json.")
@@ -89,15 +89,15 @@ def film_parser(command: str, about: str | None, examples: str) -> argparse.Argu
 class Filming:
     """A film that a command makes of one game: first it is played, then it is drawn.
 
-    Colours can so be scaled once for the whole film: scaled frame by frame they would flicker, and
-    make a calm frame look like a tense one.
+    This way colours can be scaled once for the whole film: scaled frame by frame they would
+    flicker, and make a calm frame look like a tense one.
     """
 
     def __init__(self, command: str, options: argparse.Namespace) -> None:
-        """Load the agent; `options` are of `film_parser`.
+        """Load the agent; `options` are those of `film_parser`.
 
         Raises:
-          ConfigError: if something does not fit together.
+          ConfigError: if the options do not fit together.
         """
         self._options = options
         recording = Recording.read(options.actions) if options.actions else None
@@ -129,7 +129,7 @@ class Filming:
         `look` returns the maps of a step, by name.
 
         Returns:
-          The arrays of all moments that are shown, by name: the maps, and what the agent did.
+          The arrays of all moments that are shown, by name: the maps, and the agent's decisions.
         """
         options, agent = self._options, self.agent
         writable_folder(self._folder)
@@ -175,8 +175,8 @@ class Filming:
     ) -> int:
         """Write film.mp4, still.png and settings.json; return the exit status of the command.
 
-        `draw` makes the picture of a frame and the number of its moment; the one of the number
-        `still` is also drawn by itself. `settings` stand beside the facts of the game.
+        `draw` makes a picture of a frame and the number of its moment. The picture of moment
+        `still` is also written by itself. `settings` are written beside the facts of the game.
         """
         import imageio.v3 as iio  # lazily: only pictures need it
 
@@ -204,7 +204,7 @@ class Filming:
 
 
 def full_colour(maps: np.ndarray) -> float:
-    """Return what is shown at full colour: a high quantile of the peaks of maps [N, h, w]."""
+    """Return the value shown at full colour: a high quantile of the peaks of maps [N, h, w]."""
     peaks = maps.max((1, 2))
     return float(max(np.quantile(peaks, FULL_COLOUR_QUANTILE), np.finfo(np.float32).tiny))
 
@@ -212,9 +212,8 @@ def full_colour(maps: np.ndarray) -> float:
 def tinted(frame: np.ndarray, colour: np.ndarray) -> np.ndarray:
     """Return a frame with light blended over it: bright pixels have no room for added light.
 
-    Args:
-      frame: picture of the game, [H, W, 3] uint8.
-      colour: the light, [H, W, 3] float32 in [0, 1]; where it is black, the frame stays as it is.
+    `frame` is the picture of the game, [H, W, 3] uint8. `colour` is the light, [H, W, 3] float32 in
+    [0, 1]; where it is black, the frame stays as it is.
     """
     strongest = colour.max(-1, keepdims=True)
     hue = colour / strongest.clip(min=np.finfo(np.float32).tiny)

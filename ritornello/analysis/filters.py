@@ -90,7 +90,7 @@ def linear_cka(one: Tensor, two: Tensor) -> float:
     """Return the linear CKA of the activations of two layers, [N, ...] each.
 
     ||Y^T X||_F^2 / (||X^T X||_F ||Y^T Y||_F) with centred columns, computed from the Gram matrices
-    (Kornblith et al. 2019, section 3). NaN if a layer says the same about all observations.
+    (Kornblith et al. 2019, section 3). NaN if a layer has the same output for all observations.
     """
     grams = []
     for layer in (one, two):
@@ -108,12 +108,12 @@ def cka_map(one: Mapping[str, Tensor], two: Mapping[str, Tensor]) -> dict[tuple[
 
 @torch.no_grad()
 def activations(model: ActorCritic, obs: Tensor, games: Tensor) -> dict[str, Tensor]:
-    """Show observations to a model and return what each layer of its torso makes of them.
+    """Run a model on observations and return the output of each layer of its torso.
 
     Args:
-      model: any; what remembers (LSTMs) comes after the torso and is not looked at.
+      model: any model; its core, such as an LSTM, comes after the torso and is not run.
       obs: [N, *obs_shape]; all are shown at once, so that some hundreds are enough.
-      games: [N] int64, the number of each one's game as the model knows it.
+      games: [N] int64, number of the game of each observation, as the model knows it.
 
     Returns:
       layer -> [N, ...]: each convolution, before its nonlinearity, and FEATURES.
@@ -127,7 +127,7 @@ def activations(model: ActorCritic, obs: Tensor, games: Tensor) -> dict[str, Ten
 
 @contextmanager
 def outputs_of(layer: nn.Module) -> Iterator[list[Tensor]]:
-    """Give the list to which each output of a layer is added within the block."""
+    """Yield a list to which each output of a layer is added within the block."""
     caught: list[Tensor] = []
     handle = layer.register_forward_hook(lambda _, __, output: caught.append(output.clone()))
     try:
@@ -148,7 +148,7 @@ def _answers(
 def played_observations(
     agent: LoadedAgent, count: int, seed: int = 0
 ) -> tuple[Tensor, Sequence[str]]:
-    """Let an agent play; return N observations [N, *obs_shape], and the game that each is of.
+    """Let an agent play; return N observations [N, *obs_shape], and the game of each.
 
     Stacks that reach over a reset are left out: a few pictures that are partly black are so unlike
     all others that they alone would decide how alike two layers are.
@@ -188,8 +188,8 @@ def preferred_images(
 ) -> Tensor:
     """Climb from noise to images that excite the first `count` filters of a layer most.
 
-    What is climbed is a filter's mean activation over the image, before the nonlinearity, in steps
-    of the same size whatever the gradient is. The weights of the model must not ask for gradients.
+    The objective is a filter's mean activation over the image, before the nonlinearity; all steps
+    have the same size, whatever the gradient is. The model's weights must not require gradients.
 
     Returns:
       [filters, *obs_shape] float32, in units of pixels, 0 to 255.
@@ -224,7 +224,7 @@ def preferred_images(
 
 
 def _bounds(model: ActorCritic) -> tuple[Tensor, Tensor]:
-    """Return what black and white of game 0 are to the first layer, each [*obs_shape] or []."""
+    """Return black and white of game 0 as the first layer gets them, each [*obs_shape] or []."""
     statistics = model.pixel_statistics()
     if statistics is None:
         return torch.zeros(()), torch.ones(())
@@ -235,7 +235,7 @@ def _bounds(model: ActorCritic) -> tuple[Tensor, Tensor]:
 def draw_filters(agent: LoadedAgent, folder: Path) -> list[str]:
     """Draw first_layer.png and preferred_<layer>.png for some layers; return the names.
 
-    None if the network has no convolution.
+    Without a convolution in the network there is no file.
     """
     convs = convolutions(agent.model)
     names = list(convs)

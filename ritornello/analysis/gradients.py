@@ -81,7 +81,7 @@ def recorded(folder: Path) -> list[tuple[int, Values]]:
 
 
 def heat_maps(measured: Sequence[tuple[int, Values]], about: str) -> Figure:
-    """Return a figure with a panel for each quantity that is known: layers against time."""
+    """Return a figure with a panel for each recorded quantity: layers against time."""
     layers = list(dict.fromkeys(layer for _, values in measured for layer in values))
     known: dict[str, np.ndarray] = {}
     for quantity in QUANTITIES:

@@ -23,7 +23,7 @@ PLACE = "run folder, checkpoint file or model folder"
 def command_parser(command: str, about: str | None, examples: str) -> argparse.ArgumentParser:
     """Return a parser of `python -m ritornello.analysis <command>` without any option yet.
 
-    `about` says what the command answers; examples come below the options.
+    `about` is the description of the command; `examples` come below the options.
     """
     return argparse.ArgumentParser(
         prog=f"python -m ritornello.analysis {command}",
@@ -37,7 +37,7 @@ def command_parser(command: str, about: str | None, examples: str) -> argparse.A
 def agent_parser(
     command: str, about: str | None, examples: str, place: str = PLACE
 ) -> argparse.ArgumentParser:
-    """Return a parser with what all commands about agents have: an agent, a seed, a folder."""
+    """Return a parser with the options of all commands about agents: an agent, a seed, a folder."""
     parser = command_parser(command, about, examples)
     parser.add_argument("--load_model_url", required=True, metavar="PLACE", help=place)
     add(parser, "seed", 0, "seed of the games, and of all that is drawn")
@@ -84,10 +84,10 @@ def say_written(folder: Path, *names: str) -> None:
 
 @contextmanager
 def until_interrupted(kept: Sized) -> Iterator[list[int]]:
-    """Let the first Ctrl-C end the body, so that what is `kept` can be written.
+    """Let the first Ctrl-C end the body, so that the results in `kept` can be written.
 
-    Without anything in it the interruption is passed on. Yields a list that holds the exit status
-    of the command after the body.
+    If `kept` is empty, the interruption is passed on. Yields a list that holds the exit status of
+    the command after the body.
     """
     status = [0]
     try:
@@ -100,7 +100,7 @@ def until_interrupted(kept: Sized) -> Iterator[list[int]]:
 
 
 def matching(pattern: str) -> list[Path]:
-    """Return the paths that a pattern means; what exists of it is taken as it is."""
+    """Return the paths that match a pattern; an existing path is taken as it is."""
     path = Path(pattern)
     there = next(place for place in (path, *path.parents) if os.path.lexists(place))
     if there == path:
@@ -111,9 +111,8 @@ def matching(pattern: str) -> list[Path]:
 def split_label(place: str, is_there: Callable[[str], object] = matching) -> tuple[str | None, str]:
     """Split `label=place` behind the shortest label after which something is there.
 
-    A path may hold "=" too, so a place that is there as it was given has no label, and where
-    nothing is there, the place is all that was given. `is_there` says whether a text names
-    something.
+    A path may hold "=" too. So if `place` as a whole is there, or nothing is, the label is None.
+    `is_there` says whether a text names something.
     """
     parts = place.split("=")
     for count in range(len(parts)):

@@ -38,7 +38,7 @@ class Markup(str):
 
 
 class Page:
-    """A page that grows part by part; what cannot be shown says so in its place."""
+    """A page that grows part by part; a part that cannot be shown says so."""
 
     def __init__(self, title: str) -> None:
         """Begin with the title."""
@@ -50,9 +50,9 @@ class Page:
         )
 
     def add(self, name: str, make: Callable[[], Iterable[str]]) -> None:
-        """Add a part of the pieces that `make` yields, Markdown or Markup, as far as it comes.
+        """Add a part made of the pieces that `make` yields, Markdown or Markup, as far as it comes.
 
-        Whatever a damaged or a stranger's file makes of one part, the others are shown.
+        Whatever a damaged or a stranger's file does to one part, the others are shown.
         """
         pieces = [f"## {name}"]
         try:
@@ -92,7 +92,7 @@ def table(
 
 
 def objects(found: Sequence[Mapping[str, object]], names: Sequence[str], empty: str) -> str:
-    """Return a table of objects of JSON, a column for each name; without names as the first has."""
+    """Return a table of JSON objects, with a column per name, by default those of the first."""
     names = names or list(found[0] if found else ())
     return table(names, [[each.get(name) for name in names] for each in found], empty)
 
@@ -103,7 +103,7 @@ def facts(values: Mapping[str, object]) -> str:
 
 
 def _value(value: object) -> str:
-    """Return a value of JSON as it is typed, of bounded length."""
+    """Return a JSON value as it is typed, of bounded length."""
     if isinstance(value, float):
         return f"{value:,.10g}"
     return "–" if value is None else value if isinstance(value, str) else shown(value, 1000)

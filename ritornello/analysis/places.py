@@ -136,7 +136,7 @@ class ResultsFolder:
         return (found.st_mtime_ns, found.st_size, found.st_ino)
 
     def json(self, run: str, name: str, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
-        """Return the JSON object in a small file; empty if there is none, whatever is there."""
+        """Return the JSON object in a small file; {} if the file holds anything else."""
         try:
             with self.open(run, name) as file:
                 content = file.read(limit + 1)
@@ -178,7 +178,7 @@ def sessions(results: ResultsFolder, run: str) -> list[dict[str, Any]]:
 
 
 def findings(results: ResultsFolder, run: str) -> list[dict[str, Any]]:
-    """Return what the health metrics said, the newest first, under the names of FINDING."""
+    """Return the findings of the health metrics, the newest first, under the names of FINDING."""
     found: list[dict[str, Any]] = []
     for line in results.tail(run, FINDINGS, TAIL_BYTES):
         with contextlib.suppress(ValueError, RecursionError):

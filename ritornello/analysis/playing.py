@@ -30,7 +30,7 @@ from ritornello.wrappers.registry import make_env_vector
 
 @dataclass(frozen=True)
 class LoadedAgent:
-    """A trained model, ready to be asked, and what is known of where it comes from."""
+    """A trained model, ready to be asked, and facts about its origin."""
 
     model: ActorCritic  # fp32, eval mode, on the CPU
     blueprint: Blueprint  # its flags (`blueprint.flags`) and shapes
@@ -42,7 +42,7 @@ class LoadedAgent:
 
     @property
     def env_spec(self) -> EnvSpec:
-        """What its own games show and accept."""
+        """Observations and actions of its own games."""
         return self.blueprint.env_spec
 
     @property
@@ -51,10 +51,10 @@ class LoadedAgent:
         return (self.visiting,) if self.visiting else self.env_spec.tasks
 
     def task_of(self, env_id: str | None) -> int:
-        """Return the number of the game `env_id`; of its first game for None.
+        """Return the number of the game `env_id`; None means its first game.
 
         Raises:
-          ConfigError: if it does not play that game.
+          ConfigError: if the agent does not play that game.
         """
         if env_id is not None and env_id not in self.games:
             raise ConfigError(f"{self.url} plays {', '.join(self.games)}, not {env_id}.")
@@ -68,9 +68,8 @@ class LoadedAgent:
 def load_agent(url: str, overrides: Sequence[str] = ()) -> LoadedAgent:
     """Load an agent with the flags it was trained with.
 
-    Args:
-      url: run folder, checkpoint file or model folder.
-      overrides: flags that shall be others, as on the command line of main.py.
+    `url` is a run folder, checkpoint file or model folder. `overrides` are flags that replace its
+    own, as on the command line of main.py.
 
     Raises:
       ConfigError: if a flag cannot be honoured.
@@ -105,7 +104,7 @@ def load_agent(url: str, overrides: Sequence[str] = ()) -> LoadedAgent:
 def load_player(url: str, env: str | None = None) -> tuple[LoadedAgent, int]:
     """Load an agent to play `env`: one of its own games (None: its first), or another one.
 
-    The actions of that one must be among the agent's. Raises what `load_agent` raises.
+    The actions of another game must be among the agent's. Raises the errors of `load_agent`.
 
     Returns:
       The agent, and the number of the game among those it plays.
@@ -130,12 +129,18 @@ def play(
     steps: int | None = None,
     actions: Sequence[int] | None = None,
 ) -> Iterator[Moment]:
-    """Play one environment and show every moment, rendered as the game shows itself.
+    """Play one environment and yield every moment, rendered as the game shows itself.
 
     After the end of a game comes one more moment with its last picture, whose action is ignored.
-    `task` is the number of the game among the agent's, equal seeds give equal games, and `greedy`
-    takes the most probable action instead of a draw. It stops after so many `steps`, or after the
-    last of `actions`, which are done instead of the agent's; the agent is asked all the same.
+
+    Args:
+      agent: the agent that plays.
+      task: number of the game among the agent's.
+      seed: equal seeds give equal games.
+      greedy: take the most probable action instead of a draw.
+      steps: number of steps after which to stop; None: no limit.
+      actions: actions that are done in place of the agent's, which still decides; the last one ends
+        it.
     """
     _ = agent.env_spec.action_count  # ConfigError of actions that films cannot show
     forced: Iterable[np.ndarray | None]
@@ -156,10 +161,10 @@ def play_many(
     greedy: bool = False,
     steps: int | None = None,
 ) -> Iterator[Step]:
-    """Play environments at once on the fastest backend, without pictures; else as `play` does.
+    """Play environments at once on the fastest backend, without pictures; otherwise as `play`.
 
-    `tasks` has the number of the game of each environment; None: the agent's games in turn. Without
-    `steps` it goes on for ever.
+    `tasks` has the number of the game of each environment, by default the agent's games in turn.
+    Without `steps` it goes on for ever.
     """
     if tasks is None:
         tasks = sorted(index % len(agent.games) for index in range(num_envs))

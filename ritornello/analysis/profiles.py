@@ -51,8 +51,8 @@ class Scored(NamedTuple):
 def scored_of(games: Sequence[GameComparison]) -> Scored:
     """Put the scores of a comparison on one scale.
 
-    Several games are put on one scale by human play. A game for which that is not known counts in
-    pairs only; a configuration without runs in one of the games is left out.
+    The scale of several games is human play. A game for which that is not known counts in pairs
+    only; a configuration without runs in one of the games is left out.
 
     Raises:
       ConfigError: if no configuration has runs in all games.
@@ -90,7 +90,7 @@ def scored_of(games: Sequence[GameComparison]) -> Scored:
 def improvement_table(raw: Mapping[str, Strata]) -> tuple[list[str], list[list[str]]]:
     """Return a table of how often the runs of a row score higher than those of a column.
 
-    Beyond `MAX_PAIRED` labels the table ends.
+    At most `MAX_PAIRED` labels are shown.
     """
     labels = list(raw)[:MAX_PAIRED]
     pairs: dict[tuple[str, str], Estimate] = {}
@@ -107,9 +107,10 @@ def improvement_table(raw: Mapping[str, Strata]) -> tuple[list[str], list[list[s
 
 
 def profiles_page(scored: Scored, what: str, notes: Sequence[str] = ()) -> str:
-    """Return what is known over all runs and games as a Markdown page.
+    """Return the results over all runs and games as a Markdown page.
 
-    `what` says what a score is; `notes` are sentences about runs that were left out before.
+    `what` is a description of the score; `notes` are sentences about runs that were left out
+    before.
     """
     is_human = scored.unit != "raw return"
     rows = []

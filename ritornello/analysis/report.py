@@ -82,7 +82,7 @@ def report(place: Path) -> Page:
     """Return the page about a run or a sequence.
 
     Raises:
-      ConfigError: if the place is neither, or a file of it is a link that leads out of it.
+      ConfigError: if `place` is neither, or a file of it is a link that leads out of it.
     """
     page = Page(place.resolve().name)
     if (place / STATE_FILE).is_file():
@@ -99,7 +99,7 @@ def report(place: Path) -> Page:
 
 
 def _add_sequence(page: Page, place: Path) -> None:
-    """Add the parts about a sequence; one whose runs lie elsewhere is not read."""
+    """Add the parts about a sequence; skip it if its runs lie elsewhere."""
     _check_inside(place, place / STATE_FILE)
     folder = SequenceFolder.open(place)
     made = {run.name: folder.run_folders(run) for run in folder.runs}
@@ -163,7 +163,7 @@ def _add_run(page: Page, place: Path) -> None:
 
 
 def _result(results: ResultsFolder, run: str, records: Sequence[Record]) -> Iterator[str]:
-    """Yield how far a run came and what it scored."""
+    """Yield how far a run came, and its score."""
     files = {name: results.json(run, name) for name in (SUMMARY, STATUS, FLAGS, SESSIONS)}
     for name, found in files.items():
         if not found and results.facts(run, name)[1] > len("{}\n"):
@@ -194,7 +194,7 @@ def _result(results: ResultsFolder, run: str, records: Sequence[Record]) -> Iter
 
 
 def _what(started: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield what run.json says of each session."""
+    """Yield the facts of run.json about each session."""
     for number, session in enumerate(started, start=1):
         yield f"### Session {number} of {len(started)}"
         versions = session.get("versions") or {}
@@ -225,7 +225,7 @@ def _flags(flags: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _tests(results: ResultsFolder, run: str) -> Iterator[str]:
-    """Yield what test mode has left: a row for each game of each test."""
+    """Yield the results of test mode: a row for each game of each test."""
     about = ("env", "checkpoint", "agent_steps", "policy", "episodes")
     rows: list[dict[str, Any]] = []
     for path in sorted((results.root / run).glob("test_*.json")):

@@ -18,7 +18,7 @@ NOT_CONFIGURATION = {"seed", "env"} | {n for n, effect in EFFECTS.items() if eff
 
 
 class RunFlags(BaseModel):
-    """The flags that are read here, as a run writes them."""
+    """The flags that this file reads, as a run writes them."""
 
     model_config = ConfigDict(strict=True)
     env: str
@@ -48,7 +48,7 @@ def commit_text(source: Mapping[str, Any]) -> str:
 
 
 def own_command(sessions: Sequence[Mapping[str, Any]]) -> str:
-    """Return the commands that made a run, without where it wrote; the seed is left open."""
+    """Return the commands that made a run, without its folder; the seed is left open."""
     first, *resumed = (session.get("command_line", [])[1:] for session in sessions)
     kept = [x for x in first if not x.startswith(("--results_dir", "--run_name", "--seed"))]
     commands = [shlex.join(["python", "main.py", *kept]) + " --seed=<seed>"]
@@ -62,14 +62,14 @@ def own_command(sessions: Sequence[Mapping[str, Any]]) -> str:
 def default_flags() -> dict[str, Any]:
     """Return today's default of each flag, in the form of flags.json.
 
-    It stands for a flag that is newer than the run folder, as in a resume. Else such a run would
-    be compared as if it had any value of the flag, or another than runs that say the default.
+    It replaces a flag that is newer than the run folder, as in a resume. Otherwise such a run would
+    differ from runs that have the default.
     """
     return Flags().to_json()
 
 
 def label_among(label: str, games: int) -> str:
-    """Return the label of one game's curve, of a run of `games` games.
+    """Return the label of the curve of one game in a run of `games` games.
 
     It must not be taken for a run of this game alone.
     """
@@ -77,14 +77,15 @@ def label_among(label: str, games: int) -> str:
 
 
 def label_by(names: Sequence[str], flags: Mapping[str, Any]) -> str:
-    """Return the label that says these flags alone."""
+    """Return the label that gives these flags alone."""
     return " ".join(f"{name}={_short(flags[name])}" for name in names)
 
 
 def distinguishing_labels(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """Label each run, an environment and all flags, by its replay and what tells it from others.
+    """Label each run, (environment, flags), by its replay and the flags that tell it from others.
 
-    Flags are compared within an environment: each kind of environment has presets of its own.
+    Flags include those with the defaults. They are compared within an environment, because each
+    kind of environment has presets of its own.
     """
     varying = set()
     first: dict[tuple[str, str], str] = {}

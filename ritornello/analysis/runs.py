@@ -51,7 +51,7 @@ MAX_TOLD = 3  # damaged runs in a message
 
 @dataclass(frozen=True)
 class About:
-    """What is known of a run beside its curve; the comment line of its CSV."""
+    """Facts about a run beside its curve; the comment line of its CSV."""
 
     label: str  # of its configuration; empty until one is chosen
     env: str
@@ -71,7 +71,7 @@ _ABOUT = TypeAdapter(About)
 
 @dataclass(frozen=True)
 class Run:
-    """One run: what it was, how it went, and where that was read."""
+    """One run: its configuration, its curve, and the place where it was read."""
 
     about: About
     curve: Curve
@@ -86,7 +86,7 @@ class Run:
 
 
 def last_games(runs: Sequence[Run]) -> str:
-    """Return how many games a mean return of these runs is of, such as `100 games`."""
+    """Return the number of games in a mean return of these runs, such as `100 games`."""
     counts = {run.about.averaged_games for run in runs}
     if None in counts:
         return "games"
@@ -99,8 +99,8 @@ def find_runs(places: Sequence[str], by: str = "label") -> tuple[list[Run], list
     Args:
       places: each a run folder, the folder of a sequence, a CSV, a folder with any of these below
         it, or a pattern of such (`results/a*`); `label=place` gives its runs this label.
-      by: "label": the label given, or the group in the sequence, or what the run's flags have that
-        others have not. Else names of flags with commas between: these flags alone.
+      by: "label": the given label, or the group in the sequence, or the flags that tell the run
+        from others. Otherwise names of flags, with commas between: these flags alone.
 
     Returns:
       (runs, notes): notes name the runs left out because they are damaged, or because no game was
@@ -147,7 +147,7 @@ def thinned(run: Run, at_steps: float, at_seconds: float) -> Run:
     """Return the run with at most MAX_ROWS points, exact where scores are taken.
 
     The points at `at_steps` and `at_seconds`, interpolated, are among them if the run has a score
-    there: scores that are read from the CSV are those of the whole curve. Doing it twice changes
+    there, so that scores from the CSV equal those of the whole curve. Thinning twice changes
     nothing.
     """
     curve = run.curve
@@ -168,11 +168,12 @@ def thinned(run: Run, at_steps: float, at_seconds: float) -> Run:
 def read_runs(path: Path, leave_out: Callable[[str], object] | None = None) -> Iterator[Run]:
     """Yield every run in or below `path`, also one that has not finished a game.
 
-    What is no run is passed over, and so are links to folders below `path`. `leave_out` is called
-    with the reason for each run that is damaged, which is passed over; None: the first one raises.
+    Other files are passed over, and so are links to folders below `path`. `leave_out` is called
+    with the reason for each run that is passed over because it is damaged; without it, the first
+    one raises.
 
     Raises:
-      ConfigError: if the files of one cannot be read.
+      ConfigError: if the files of a run cannot be read.
     """
     try:
         for games in _below(path):
@@ -233,7 +234,7 @@ def _read_csv(path: Path) -> Iterator[Run]:
 def _of_folders(
     folders: Sequence[RunFolder], label: str, finished: bool, command: str | None
 ) -> Iterator[Run]:
-    """Yield a run, once for each game that it plays; `command` None: those that it was given."""
+    """Yield a run, once for each game that it plays; by default its `command` is its own."""
     folder = folders[-1]
     records = [record for each in folders for record in read_records(each.path)]
     try:
@@ -274,7 +275,7 @@ def _of_folders(
 
 
 def _steps_of(task: int, share: float) -> Callable[[Record], float]:
-    """Return a count of what was played of one game; earlier versions wrote only the whole."""
+    """Return a function that counts the steps of one game; older versions wrote only the sum."""
     name = f"episode/agent_steps_{task}"
     return lambda record: record.values.get(name, record.agent_steps * share)
 
@@ -306,7 +307,7 @@ def relabelled(run: Run, label: str) -> Run:
 
 
 def _labelled(runs: Sequence[Run], by: str) -> list[Run]:
-    """Label runs by the values of some flags; for "label" those without one by what differs."""
+    """Label runs by the values of some flags; for "label", those without a label by differences."""
     if by == "label":
         unnamed = [run for run in runs if not run.about.label]
         labels = iter(distinguishing_labels([(run.about.env, run.flags) for run in unnamed]))

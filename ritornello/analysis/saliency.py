@@ -84,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Grid:
-    """Where masks have their centres and how wide they are, for observations of one size."""
+    """Centres and width of the masks, for observations of one size."""
 
     height: int
     width: int
@@ -127,19 +127,19 @@ class Grid:
 
 
 class Perturbation:
-    """Asks one model about all points of a grid."""
+    """Perturbs the input of one model at all points of a grid."""
 
     def __init__(
         self, model: ActorCritic, grid: Grid, newest_channels: int = 0, blend: str = "blur"
     ) -> None:
         """Prepare the masks. The model, on the CPU in eval mode, sees images of the grid's size.
 
-        Of a stack only so many of the last channels are perturbed; 0: all. With blend="blur" spots
-        are those of the blurred picture, as in the paper; with "average" those of the mean picture
-        that the model subtracts, so that what moves disappears and the background stays.
+        Only the last `newest_channels` channels of a stack are perturbed; 0: all. With blend="blur"
+        spots are those of the blurred picture, as in the paper; with "average" those of the mean
+        picture that the model subtracts, so that what moves disappears and the background stays.
 
         Raises:
-          ConfigError: if the model knows no mean picture and needs one.
+          ConfigError: if the blend needs a mean picture and the model has none.
         """
         if blend == "average" and model.pixel_statistics() is None:
             raise ConfigError(
@@ -157,7 +157,7 @@ class Perturbation:
         Args:
           inputs: one observation of uint8 pixels with its other inputs, each [1, ...].
           state: [1, state_count], before this step: it is the same for all perturbed inputs.
-          heads: [1, ...], what the model says of the unperturbed inputs.
+          heads: [1, ...], outputs of the model for the unperturbed inputs.
 
         Returns:
           policy (squared logits) and value (squared reward units), [I, J] float32 each.
@@ -176,7 +176,7 @@ class Perturbation:
         return {name: each.view(self._shape).numpy() for name, each in found.items()}
 
     def _blended(self, pixels: Tensor, inputs: Inputs) -> Tensor:
-        """Return the picture that spots of `pixels` [C, H, W] are blended with."""
+        """Return the picture with which spots of `pixels` [C, H, W] are blended."""
         game = 0 if inputs.task_id is None else int(inputs.task_id)
         statistics = self._model.pixel_statistics(game)
         if self._to_average and statistics is not None:

@@ -31,7 +31,7 @@ Strata = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and its 95 % bootstrap interval; None where nothing can be said of that."""
+    """A number and its 95 % bootstrap interval; None if it is not known."""
 
     value: float
     low: float | None = None
@@ -63,14 +63,12 @@ def interquartile_mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
 def interval(strata: Sequence[np.ndarray], statistic: Statistic) -> tuple[Any, Any] | None:
     """Return the 95 % percentile interval of a statistic, or None if there are too few rows.
 
-    Too few are one in a stratum, or fewer than FEW in all.
+    Too few are one in a stratum, or fewer than FEW in all. The bootstrap is stratified: rows are
+    drawn again within each stratum, so each resample has as many of each as there are. The same
+    rows give the same interval.
 
-    The bootstrap is stratified: rows are drawn again within each stratum, so each resample has as
-    many of each as there are. The same rows give the same interval.
-
-    Args:
-      strata: arrays `[n, ...]`, whose rows are drawn as a whole.
-      statistic: of them, over axis `axis`.
+    `strata` are arrays `[n, ...]`, whose rows are drawn as a whole; `statistic` is a function of
+    them and of `axis`.
 
     Returns:
       (low, high), each of the shape of the statistic.
@@ -98,7 +96,7 @@ def interval(strata: Sequence[np.ndarray], statistic: Statistic) -> tuple[Any, A
 def estimate(strata: Strata) -> Estimate:
     """Return the interquartile mean over all runs of all games, with its interval.
 
-    Of fewer than 4 values the interquartile mean leaves out none: it is the mean.
+    With fewer than 4 values the interquartile mean leaves out none: it is the mean.
     """
     return _estimate(strata, _pooled_interquartile_mean)
 
@@ -111,13 +109,13 @@ def mean_estimate(strata: Strata) -> Estimate:
 def over_seeds(
     curves: Sequence[tuple[np.ndarray, np.ndarray]], points: int
 ) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray] | None] | None:
-    """Return the interquartile mean of some curves as far as all of them got, and its interval.
+    """Return the interquartile mean of some curves as far as all of them reach, and its interval.
 
-    A curve is (x, y) of a seed, and x increases. The result has L = `points` points.
+    A curve is (x, y) of a seed, with increasing x. The result has L = `points` points.
 
     Returns:
       x [L], mean [L], and its 95 % interval (low [L], high [L]) or None (see `interval`); None if
-      there is one curve only, or no part that all have.
+      there is only one curve, or no part that all have.
     """
     begin = max(float(x[0]) for x, _ in curves)
     end = min(float(x[-1]) for x, _ in curves)
@@ -131,10 +129,10 @@ def over_seeds(
 def probability_of_improvement(first: Strata, second: Strata) -> Estimate:
     """Return how likely a run of `first` scores higher than one of `second`, with its interval.
 
-    The mean over games of the share of pairs (x, y) of runs with x > y, where a tie counts half
-    (Mann and Whitney's U over its largest value; Agarwal et al. 2021, section 4.3). It says how
-    often, not by how much, so raw scores serve as well as normalised. Both sides have the same
-    games in the same order. Their runs are drawn again, game by game; where a side has fewer than
+    This is the mean over games of the share of pairs (x, y) of runs with x > y, where a tie counts
+    half (Mann and Whitney's U over its largest value; Agarwal et al. 2021, section 4.3). It says
+    how often, not by how much, so raw scores serve as well as normalised ones. Both sides have the
+    same games in the same order. Their runs are drawn again, game by game; if a side has fewer than
     FEW, there is no interval.
     """
     found = _estimate([*first, *second], _share_of_pairs)
@@ -145,7 +143,7 @@ def probability_of_improvement(first: Strata, second: Strata) -> Estimate:
 def difference(scores: Sequence[float], control: Sequence[float]) -> Estimate:
     """Return the difference of the means of two configurations, with its 95 % interval (Welch).
 
-    Without interval if either has fewer than two runs, or none of them varies.
+    There is no interval if either has fewer than two runs, or none of them varies.
     """
     value = float(np.mean(scores) - np.mean(control))
     if min(len(scores), len(control)) < 2 or np.ptp(scores) == np.ptp(control) == 0.0:
@@ -159,8 +157,8 @@ def profile(
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
     """Return the performance profile: the share of runs that score higher than each level, `[L]`.
 
-    The mean over games of the share of a game's runs (Agarwal et al. 2021, equation 1), so that
-    each game counts the same however many runs it has. All scores are on one scale.
+    This is the mean over games of the share of a game's runs (Agarwal et al. 2021, equation 1), so
+    that each game counts the same however many runs it has. All scores are on one scale.
 
     Returns:
       share `[L]`, falling from 1 to 0, and its 95 % interval, of each level by itself (see

@@ -39,7 +39,7 @@ HEADINGS = ("configuration", "reached", "agent steps", "minutes", "each seed")
 
 
 class Arrival(NamedTuple):
-    """When one run reached the score, or ended without it."""
+    """The time at which one run reached the score, or ended without it."""
 
     is_there: bool
     agent_steps: float
@@ -65,12 +65,10 @@ def arrival(curve: Curve, score: float) -> Arrival:
 def half_time(times: np.ndarray, reached: np.ndarray) -> np.ndarray:
     """Return when half of the runs have reached the score, by Kaplan and Meier.
 
-    Where exactly half have for a while, it is the middle of that while, as for a median of an even
-    number of values; infinite if more than half never have, or half have and no other does.
-
-    Args:
-      times: `[..., n]` float64, when each run reached the score, or when it ended without.
-      reached: `[..., n]` bool, which of both.
+    `times`, [..., n] float64, are when each run reached the score, or ended without it; `reached`,
+    [..., n] bool, says which. If exactly half have reached it for a while, the result is the middle
+    of that while, as for a median of an even number of values. It is infinite if more than half
+    never have, or half have and no other does.
     """
     # A run that ends at the moment at which another one arrives was still on its way then.
     order = np.lexsort((~reached, times), axis=-1)
@@ -85,7 +83,7 @@ def half_time(times: np.ndarray, reached: np.ndarray) -> np.ndarray:
 def half_time_estimate(times: Sequence[float], reached: Sequence[bool]) -> Estimate:
     """Return when half of the runs have reached the score, with a 95 % percentile interval.
 
-    Infinite where they have not; see `half_time`. Of fewer than FEW runs there is no interval.
+    It is infinite where they have not; see `half_time`. Fewer than FEW runs have no interval.
     """
     at, is_there = np.array(times, np.float64), np.array(reached, np.bool_)
     value = float(half_time(at, is_there))
@@ -100,7 +98,7 @@ def half_time_estimate(times: Sequence[float], reached: Sequence[bool]) -> Estim
 
 
 def time_text(time: Estimate, scale: float = 1.0, digits: int = 0) -> str:
-    """Return it as tables show it: 412,000 [380,000, not reached]."""
+    """Return a time as tables show it: 412,000 [380,000, not reached]."""
     value, *bounds = (
         f"{number / scale:,.{digits}f}" if isfinite(number) else "not reached"
         for number in (time.value, time.low, time.high)
@@ -114,11 +112,11 @@ def to_score_page(
 ) -> str:
     """Return when each configuration reached the score, the earliest first, as a Markdown page.
 
-    The score is raw, or with `human` a share of human play above random play: 0.5 is half way. A
-    game for which human play is not known is left out then, with one more of the `notes`.
+    `score` is raw or, with `human`, a share of human play above random play: 0.5 is half way. A
+    game for which human play is not known is then left out, and one of the `notes` is added.
 
     Raises:
-      ConfigError: if no game has a score of human play.
+      ConfigError: if human play is not known for any game.
     """
     tables: dict[str, list[str]] = {}
     left_out = list(notes)
@@ -141,7 +139,7 @@ def to_score_page(
 
 
 def _row(label: str, runs: Sequence[Run], score: float) -> tuple[tuple[float, str], list[str]]:
-    """Return the place of a configuration in the table, and its row under HEADINGS."""
+    """Return the sort key of a configuration in the table, and its row under HEADINGS."""
     found = [arrival(run.curve, score) for run in runs]
     reached = [each.is_there for each in found]
     steps = half_time_estimate([each.agent_steps for each in found], reached)
