@@ -2,7 +2,7 @@
 
 A model says for each observation the P parameters of the distribution from which an action is
 drawn. Everything that depends on what these mean is here: the loss asks for log-probabilities,
-entropy and divergences, and who acts for a draw or the mode. What an action is, and how it is
+entropy and divergences, and actors ask for a draw or the mode. What an action is, and how it is
 stored, is core/spec.py's `ActionSpec`; `distribution_of` goes from one to the other.
 
     distribution = distribution_of(env_spec.actions)

@@ -35,9 +35,9 @@ class Choices:
     """Resolved machine settings of a run."""
 
     device: torch.device
-    torso_dtype: torch.dtype  # of the learner's computation; its weights are fp32
+    torso_dtype: torch.dtype  # dtype in which the learner computes; its weights are fp32
     learner_channels_last: bool  # whether the learner keeps all kernels in NHWC order
-    acting_format: WeightFormat  # where actions are chosen, on the CPU
+    acting_format: WeightFormat  # format of the weights that act on the CPU
     inference: str  # worker | server: who chooses actions
     worker_count: int
     envs_per_worker: int

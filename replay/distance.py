@@ -94,7 +94,7 @@ class Distance:
     """One of the distances above by its name in the flags, with its parameter."""
 
     name: str = "ln_norm"
-    p: int = 2  # of ln_norm
+    p: int = 2  # order of ln_norm
 
     @property
     def needs_stored_features(self) -> bool:

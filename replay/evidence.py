@@ -21,4 +21,4 @@ class Evidence:
     features_then: Floats | None  # [C, R, F] as stored; None if the schema leaves features out
     params_then: Floats  # [C, R, P] float32, parameters of mu
     queries: Floats | None  # [Q, F] float32, features of the present states; None if not needed
-    actions: ActionSpec | None = None  # what the parameters are of; None: of one choice
+    actions: ActionSpec | None = None  # what an action is; None: one choice

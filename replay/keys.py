@@ -1,7 +1,7 @@
-"""What a buffer's object in `--replay_parameters` may hold: keys, and how their values are read.
+"""The keys of a buffer's object in `--replay_parameters`, and how their values are read.
 
-Here are the keys that do not depend on who is drawn. Those that do are listed by the kinds
-themselves (`Sampler.keys` in replay/sampler.py). Next to read: replay/registry.py.
+Here are the keys that all kinds of replay share. Each kind lists its own keys (`Sampler.keys` in
+replay/sampler.py). Next to read: replay/registry.py.
 """
 
 from __future__ import annotations

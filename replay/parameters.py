@@ -51,7 +51,7 @@ class BufferConfig:
     type: str  # a kind, see `sampler_of`
     capacity: int  # unrolls
     sample_ratio: Fraction  # share of each batch
-    values: Mapping[str, Any]  # of all other keys of its kind (`keys_of`)
+    values: Mapping[str, Any]  # values of all other keys of its kind (`keys_of`)
     task: int | None = None  # the only game whose unrolls it takes; None: all
 
     @property

@@ -1,4 +1,4 @@
-"""Who is dropped: the rules by which a full buffer makes room.
+"""Removers: the rules by which a full buffer makes room.
 
 A remover says where an incoming item belongs: at the end, in the place of an entry, or nowhere.
 """

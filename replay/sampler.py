@@ -35,7 +35,7 @@ class Contents:
     """The contents of a buffer, for its sampler, which must not change them."""
 
     entries: Sequence[Entry]  # all items, in no particular order; at least one
-    priorities: SumTree | None  # of the entries, by position; None unless `uses_priorities`
+    priorities: SumTree | None  # by position of the entry; None unless `uses_priorities`
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Who is drawn: the rules that look at how often items were drawn.
+"""Samplers that look at how often items were drawn.
 
-Next to read: replay/scored.py (those that look at distances), replay/prioritised.py (the one that
-looks at what was learned), replay/removers.py (who is dropped), then replay/buffer.py.
+Next to read: replay/scored.py (samplers that look at distances), replay/prioritised.py (the one
+that looks at errors), replay/removers.py (which item is dropped), then replay/buffer.py.
 """
 
 from __future__ import annotations

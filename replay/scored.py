@@ -1,4 +1,4 @@
-"""Who is drawn, and who is dropped, by distances, which need the present model."""
+"""Samplers, and a remover, that compare items by distances, which need the present model."""
 
 from __future__ import annotations
 

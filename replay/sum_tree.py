@@ -1,4 +1,4 @@
-"""Masses by position, and who is hit by a number between 0 and their sum: both in O(log n)."""
+"""Masses by position, and which position a number between 0 and their sum hits, in O(log n)."""
 
 from __future__ import annotations
 

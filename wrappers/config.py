@@ -42,7 +42,7 @@ class EnvConfig:
     fire_reset: bool = True  # press FIRE once when a game starts, if the game has that button
     max_episode_frames: int = MAX_EPISODE_FRAMES  # then the game is truncated
     backend: BackendChoice = "auto"
-    kwargs: str = ""  # what environments are made with (wrappers/env_kwargs.py); not for Atari
+    kwargs: str = ""  # arguments of environments (wrappers/env_kwargs.py); not for Atari
 
     def __post_init__(self) -> None:
         """Raise ConfigError on what flags, or the registration of a game, let through."""

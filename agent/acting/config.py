@@ -1,6 +1,6 @@
-"""All that workers and the inference server are told when they start: plain and picklable.
+"""Settings of workers and of the inference server: plain and picklable.
 
-The learner's process reads this file and none that says how they do their work.
+The learner's process reads this file, but not the files that do their work.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WorkerConfig:
     popart: bool
     acting_format: WeightFormat
     seed: int
-    core: int | None = None  # that the process stays on; None: wherever there is room
+    core: int | None = None  # core that the process stays on; None: any
     restorable: bool = False
     check_unrolls: bool = False
     launch: tuple[int, ...] = ()  # on a cluster: number of the start, so that it plays new games
@@ -52,9 +52,9 @@ class ServerConfig:
     feature_count: int  # F if unrolls carry features, else 0
     model_config: ModelConfig
     popart: bool
-    acting_format: WeightFormat  # of the torso's parameters on the board
+    acting_format: WeightFormat  # format of the torso's parameters on the board
     device: torch.device
-    torso_dtype: torch.dtype  # of the torso's parameters on a device that is not the CPU
+    torso_dtype: torch.dtype  # dtype of the torso's parameters on a GPU
     seed: int
 
 

@@ -23,7 +23,7 @@ class Lane:
     env: EnvVector
     actor: ActionSource
     task_id: np.ndarray  # [n] int64, number of the game that each plays
-    rows: slice = field(init=False)  # of a block
+    rows: slice = field(init=False)  # its rows of a block
     now: Observation = field(init=False)  # with the last action and reward
 
     def start(self, first_row: int) -> None:

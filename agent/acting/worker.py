@@ -1,4 +1,4 @@
-"""A worker process: environments and who acts in them, writing unrolls into its ring.
+"""A worker process: environments and their actors, writing unrolls into its ring.
 
 It acts with a copy of the model of its own, or asks the inference server. `agent/pools/pool.py`
 starts, watches and restarts it. All its work is `Rollout.collect`.

@@ -114,7 +114,7 @@ class VTraceConfig(ActorCriticConfig):
     c_bar: Bound = 1.0  # clip of importance ratios in the trace
     rho_pg_bar: Bound = 1.0  # clip of importance ratios in the policy gradient
     lambda_: Fraction01 = 0.95  # 1: full V-trace, 0: one-step targets
-    advantage_lambda: Fraction01 | None = None  # of the advantages alone; None: lambda_ as well
+    advantage_lambda: Fraction01 | None = None  # for the advantages; None: lambda_
 
     def __post_init__(self) -> None:
         """Raise ConfigError if traces would be clipped above the targets."""

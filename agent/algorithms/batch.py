@@ -152,9 +152,9 @@ class Pass(NamedTuple):
     """Outputs of the model for T steps of B unrolls, with a gradient; H hidden units."""
 
     hidden: Tensor  # [T+1, B, H]
-    heads: Heads  # of [T+1, B]; the last row bootstraps
-    pi: Policy  # of [T, B], the policy that is trained
-    mu: Policy  # of [T, B], the policy that acted; without a gradient
+    heads: Heads  # [T+1, B]; the last row bootstraps
+    pi: Policy  # [T, B], the policy that is trained
+    mu: Policy  # [T, B], the policy that acted; without a gradient
     log_pi_action: Tensor  # [T, B], log pi of the action that was done
     log_mu_action: Tensor  # [T, B], log mu of it
     log_ratio: Tensor  # [T, B], log pi - log mu of it; bounded where actions are numbers

@@ -1,7 +1,7 @@
 """Q(lambda): values of actions, learned from lambda returns, without a target network.
 
 As in PQN (parallelised Q-learning: Gallici et al. 2024, https://arxiv.org/abs/2407.04811), but with
-replay. With N_t, what is expected from x_t on:
+replay. N_t is the expected return from x_t on:
 
     G_t = r_t + discount_t ((1 - lambda) N_{t+1} + lambda G_{t+1}),     G_T = N_T
     loss = 0.5 (G_t - Q(x_t, a_t))^2
@@ -74,7 +74,7 @@ class QLambda(Algorithm):
     sums_over_learners = True
     acts_by_values = True
     loss_is_pure = True
-    _model: ActionValueModel  # that it trains; known after `check`
+    _model: ActionValueModel  # the model that it trains; known after `check`
 
     def check(self, model: ActorCritic) -> None:
         """Raise ConfigError if it cannot train this model; let it explore as at the start."""

@@ -66,7 +66,7 @@ class WorkerSlot:
     machine: str = ""  # where it runs; empty: the cluster has no room for it yet
     calls: deque[Any] = field(default_factory=deque)  # `collect`, oldest first
     waiting: int = 0  # its blocks that wait to be handed on
-    has_played: bool = False  # in this life
+    has_played: bool = False  # whether this actor has sent a block
     silent_s: float = 0.0  # since its last answer, while a call is out
 
     @property

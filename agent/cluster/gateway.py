@@ -46,11 +46,11 @@ FINAL = "on all machines: "  # the last words of a gateway whose successor would
 class GatewayConfig:
     """All that the gateway needs to know; plain and picklable, as WorkerConfig is."""
 
-    workers: tuple[WorkerConfig, ...]  # of all machines together
+    workers: tuple[WorkerConfig, ...]  # those of all machines together
     connect: Callable[[], RayCluster]  # called in the gateway's process
     max_restarts: int
     worker_timeout_s: float
-    life: int = 0  # of the gateway
+    life: int = 0  # number of the gateway's life
     worker_id: int = 0  # it stands for all of them
 
     @property

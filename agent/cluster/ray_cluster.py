@@ -62,7 +62,7 @@ GcsClient(address=sys.argv[1]).internal_kv_keys(b"", None, 20)
 class RaySettings:
     """How to connect to a Ray cluster. Plain and picklable."""
 
-    address: str  # of a cluster, as host:port; empty: a private one on this machine
+    address: str  # address of a cluster, as host:port; empty: a private one on this machine
     worker_count: int
     weights_nbytes: int
     is_insecure: bool = False  # the cluster asks for no token

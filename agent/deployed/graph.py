@@ -1,9 +1,9 @@
 """`ActingGraph`: one decision of a trained model as a pure function of named tensors.
 
-    obs, what is remembered, noise -> parameters, value, what is remembered, two choices of actions
+    obs, memory, noise -> parameters, value, memory, two choices of actions
 
-It calls the parts of the model itself. What an agent does not look at is no input. A graph draws no
-random numbers; whoever runs it hands them in, so that a seed of theirs decides all draws.
+It calls the parts of the model itself. Inputs that an agent does not use are left out. A graph
+draws no random numbers; its caller gives them, so that the caller's seed decides all draws.
 Sizes: B environments, P parameters of the distribution of actions.
 """
 

@@ -32,12 +32,12 @@ class Place:
     world_size: int = 1
     local_rank: int = 0  # among the learners of this machine
     local_world_size: int = 1  # learners of this machine
-    address: str = ""  # of the store
+    address: str = ""  # address of the store
     port: int = 0
     socket: int | None = None  # descriptor of the socket of the store, in learner 0
     is_served: bool = False  # somebody else serves the store
     generation: str = "0"  # learners of one start meet each other only
-    is_launched: bool = False  # by this program, not by `torchrun`
+    is_launched: bool = False  # started by this program, not by `torchrun`
 
     @property
     def is_local(self) -> bool:

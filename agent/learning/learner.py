@@ -38,9 +38,9 @@ WEIGHTS_MEASURED_EACH = 100  # updates; a sum over all weights, so not for each
 class UpdateMetrics(Mapping[str, Tensor]):
     """Metrics of an update by name, most of them in one row on the learner's device."""
 
-    names: tuple[str, ...]  # of the numbers of the row
+    names: tuple[str, ...]  # names of the numbers in `row`
     row: Tensor  # [names] float32
-    more: Mapping[str, Tensor]  # those that not every update has, 0-d
+    more: Mapping[str, Tensor]  # metrics that not every update has, 0-d
 
     def __getitem__(self, name: str) -> Tensor:
         return self.row[self.names.index(name)] if name in self.names else self.more[name]
@@ -56,13 +56,13 @@ class Computed(NamedTuple):
     """The loss of a batch and its gradient, before it is known whether they are finite."""
 
     loss: Loss
-    gradients: list[Tensor | None]  # of the own batch, for each parameter
-    summed: list[Tensor]  # over all learners, without those that are None
-    norm: Tensor  # [] of `summed`
+    gradients: list[Tensor | None]  # for each parameter, from this learner's batch
+    summed: list[Tensor]  # `gradients` summed over all learners, without None
+    norm: Tensor  # [], norm of `summed`
     is_finite: Tensor  # [] bool: an update can be made
-    names: tuple[str, ...]  # of the metrics
+    names: tuple[str, ...]  # names of the metrics in `row`
     row: Tensor  # [names] float32
-    restores: Restores  # what restores all that has moved
+    restores: Restores  # functions that restore all that has moved
 
 
 class Learner:

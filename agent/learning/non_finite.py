@@ -1,8 +1,8 @@
-"""`error_of` names what an update could not be made with, because it is not finite.
+"""`error_of` finds the quantity that was not finite when an update could not be made.
 
-The learner asks only after a loss or a gradient has turned out not to be finite. What the loss was
-given is looked at first, in the order in which it came about; then the terms of the loss, and then
-the gradient. Of several learners, each finds out whether its own batch is to blame.
+The learner asks only after a loss or a gradient has turned out not to be finite. The inputs of the
+loss are checked first, in the order in which they were computed, then the terms of the loss, and
+then the gradient. Each of several learners finds out whether its own batch is to blame.
 
 Next to read: agent/learning/learner.py, which asks; agent/learning/bad_updates.py, which says what
 follows.
@@ -28,9 +28,9 @@ class Given(NamedTuple):
     """Something that a loss is made of."""
 
     culprit: str  # a key of ADVICE
-    name: str  # of the tensor
-    tensor: Tensor  # in which nothing may be NaN or infinite
-    column_axis: int | None = None  # which axis is that of the unrolls; None: none
+    name: str  # name of the tensor
+    tensor: Tensor  # must be finite
+    column_axis: int | None = None  # axis of the unrolls; None: it has none
 
 
 def error_of(

@@ -1,12 +1,12 @@
 """A model that acts by the values of actions: it takes the best one, or any by chance.
 
-The network is that of `ActorCritic`. What the layer of the policy says are advantages here, which
+The network is that of `ActorCritic`. The outputs of the policy layer are advantages here, which
 with the value head make the values of the actions (dueling: Wang et al. 2016,
 https://arxiv.org/abs/1511.06581, equation 9):
 
     Q(x, a) = V(x) + A(x, a) - mean_b A(x, b)
 
-The policy that everybody else sees, from workers to exported networks, is the epsilon-greedy one:
+The policy that all other parts see, from workers to exported networks, is the epsilon-greedy one:
 its log-probabilities stand in the place of logits, and the value of a state is that of its best
 action.
 """

@@ -1,4 +1,4 @@
-"""`ExtraInputs`: what a core is shown besides the features of the observation, as numbers."""
+"""`ExtraInputs`: inputs of a core besides the features of the observation, as numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class ExtraInputs:
     """Inputs of the core besides the observation, and their encoding."""
 
-    actions: tuple[ActionPart, ...] = ()  # of the last action, if it is one of them
+    actions: tuple[ActionPart, ...] = ()  # parts of the last action, if it is an input
     reward: bool = False  # whether the last reward is
     task_count: int = 0  # K if the number of the game is, else 0
     clamp_reward: bool = True  # to [-1, 1]

@@ -115,7 +115,7 @@ class _Built(NamedTuple):
     """Torso and core of a network, without heads."""
 
     torso: nn.Module
-    core: Core | None  # of its own
+    core: Core | None  # core that the network brings, if any
     feature_count: int  # F
     channels_last: bool
 

@@ -36,7 +36,7 @@ class NetworkRequest:
     feature_count: int = 0  # F as --feature_out_layer_size says; 0: the network's own
     normalise_pixels: Normalise = False  # whether the first layer is to normalise uint8 images
     layer_norm: str = "none"  # which layers are normalised: none, features (the last) or all
-    extras: ExtraInputs = field(default_factory=ExtraInputs)  # what a core of its own appends
+    extras: ExtraInputs = field(default_factory=ExtraInputs)  # inputs of a core that it brings
     lstm_size: int = 256  # H, units of a core of its own
 
 
@@ -46,7 +46,7 @@ class Network:
 
     build: Callable[[NetworkRequest], nn.Module | tuple[nn.Module, Core]]
     sees: str = "anything"  # one of SEES
-    has_memory: bool = False  # it brings a core that remembers
+    has_memory: bool = False  # whether it brings a recurrent core
     # Whether its torso takes uint8 pixels and any dtype of weights. Others get floating-point
     # numbers in the dtype of their weights, pixels normalised or in [0, 1].
     takes_raw: bool = False

@@ -1,6 +1,6 @@
-"""The layer that says the parameters of the distribution of actions.
+"""The layer that computes the parameters of the distribution of actions.
 
-What a choice is made by, and the mean of a number, is linear in the hidden units. The standard
+Logits of choices, and means of numbers, are linear in the hidden units. The standard
 deviation of a number is the same in all states, as is usual for tasks of control (Schulman et al.,
 "PPO", 2017, https://arxiv.org/abs/1707.06347, section 6.1): a parameter of its own, whose logarithm
 starts at 0.

@@ -6,7 +6,7 @@ all are of the size that the theory of initialisation assumes of inputs. Results
 do so (Engstrom et al., "Implementation matters in deep policy gradients", 2020,
 https://arxiv.org/abs/2005.12729, section 3).
 
-The statistics are buffers of the model: they travel with its weights to whoever acts, are saved in
+The statistics are buffers of the model: they travel with its weights to the actors, are saved in
 its checkpoints and shipped with it, and are those of all learners together.
 """
 

@@ -2,7 +2,7 @@
 
 `SerialPool` (agent/pools/serial_pool.py) runs rollouts in the caller's thread, `ProcessPool`
 (agent/pools/pool.py) in processes, and `GatewayPool` (agent/cluster/gateway_pool.py) on other
-machines. Who takes a `WorkerPool` knows none of them.
+machines. Code that takes a `WorkerPool` knows none of them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class UnrollBlock:
 class ProcessRow:
     """One process of a pool, for a table that people look at."""
 
-    part: str  # of the run: "workers", "server" or "evaluation"
-    number: int  # of the worker
+    part: str  # part of the run: "workers", "server" or "evaluation"
+    number: int  # number of the worker
     life: int  # 0, and 1 more for each time that it was replaced
     pid: int | None  # None: there is no process at present
     doing: str

@@ -1,8 +1,8 @@
-"""What cannot be done, or gone on from, is refused here, before anything is started.
+"""Refuses what a session cannot do, or cannot resume from, before anything is started.
 
 A checkpoint that is sound and of the same network may still not fit the flags of the session that
-is to go on from it: its optimiser is of another kind, its values are in other units, its
-environments are others. What can be gone on from, but not exactly, is noted for the log.
+resumes it: its optimiser is of another kind, its values are in other units, its environments are
+others. If a resume is possible, but not exact, that is noted for the log.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
                                      └─ answers ──► run.json, checkpoint, log, status.json
 
 status.json says which commands this run takes, its settings, and the last answers; the live page
-shows it. Each file is answered once and removed then. One that is no command changes nothing. What
-lay there before the session began was meant for an earlier one, and is refused too. What a command
-may be is in agent/run/control_file.py.
+shows it. Each file is answered once and then removed. A file that is no command changes nothing.
+Files from before the session were meant for an earlier one, and are refused too. The possible
+commands are in agent/run/control_file.py.
 
 A reproducible run refuses every command: its numbers follow from its flags alone.
 """

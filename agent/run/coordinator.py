@@ -19,7 +19,7 @@ from ritornello.agent.run.experience import WorkerReport
 class Synchronised(NamedTuple):
     """The result of `synchronise`, the same for all learners."""
 
-    reports: list[WorkerReport]  # of all learners, in the same order everywhere
+    reports: list[WorkerReport]  # those of all learners, in the same order everywhere
     is_ready: bool  # every learner has a batch
 
 

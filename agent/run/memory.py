@@ -4,8 +4,8 @@ A run that does not fit is not refused by the system: it starts, its buffers fil
 the kernel kills whichever process is largest. So everything that grows with the flags is added up
 here and compared with what is free, within the limit of this container if it has one.
 
-What a process takes before it does anything, and what the learner computes with, does not follow
-from flags; it was measured (Linux, torch 2.13 on a CPU) and is written below.
+The memory of an idle process, and of the learner's computation, does not follow from flags; it was
+measured (Linux, torch 2.13 on a CPU) and is written below.
 """
 
 from __future__ import annotations

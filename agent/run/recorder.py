@@ -1,4 +1,4 @@
-"""Records of a training: what workers told, what the machine did, and what is wrong with it.
+"""Records of a training: reports of workers, the use of the machine, and findings.
 
     WorkerReport ── book ──► Tally, Sink (games)
                            │

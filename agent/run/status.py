@@ -1,9 +1,9 @@
 """The files of a run that others look at while it trains: status.json, findings, evaluations.
 
 They are written by the output thread of the run's files, so that neither a full disk nor one that
-does not answer stops or slows the training. Of status.json only the newest content counts: what
-could not be written in time is dropped; no session goes on from it. The other two are journals, in
-which each line counts. docs/run_folder.md has the keys.
+does not answer stops or slows the training. Only the newest content of status.json counts: older
+content that could not be written in time is dropped, and no session resumes from it. The other two
+are journals, in which each line counts. docs/run_folder.md has the keys.
 """
 
 from __future__ import annotations

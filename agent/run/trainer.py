@@ -55,8 +55,8 @@ class Summary:
     best_mean_return: float | None
     best_return: float | None
     agent_steps_per_s: float
-    findings: tuple[Finding, ...]  # what the health metrics said, earlier sessions included
-    energy_j: float | None = None  # of the run so far, over the time in which it was measured
+    findings: tuple[Finding, ...]  # of the health metrics, earlier sessions included
+    energy_j: float | None = None  # energy of the run so far, as far as it was measured
     joules_per_million_steps: float | None = None  # agent steps
 
     @property

@@ -67,7 +67,7 @@ class Session:
     blueprint: Blueprint
     checkpoint: Checkpoint | None  # to go on from, to start from or to test
     argv: list[str]  # the command line without the program's name
-    start: WarmStart | None = None  # of a new run that starts from the checkpoint's weights
+    start: WarmStart | None = None  # if a new run starts from the checkpoint's weights
     envs: tuple[str, ...] = ()  # ids of the games to play in test mode
     coordinator: Coordinator = SINGLE_LEARNER
 

@@ -34,7 +34,7 @@ class WarmStart:
     """Weights for a run that has done nothing yet, and their origin."""
 
     path: Path
-    agent_steps: int  # that they were trained for
+    agent_steps: int  # agent steps that they were trained for
     weights: dict[str, Tensor]  # the state dict of the new run's model
     known: tuple[str, ...]  # games of the new run that the weights know
     fresh: tuple[str, ...]  # games that are new to them

@@ -37,8 +37,8 @@ class Checkpoint:
 
     path: Path
     state: dict[str, Any]
-    notes: tuple[str, ...] = ()  # what was passed over to find it, and why; for the run's log
-    asked: Path | str = ""  # what `load` was asked for
+    notes: tuple[str, ...] = ()  # files passed over to find it, and why; for the run's log
+    asked: Path | str = ""  # argument of `load`
     first: Path | None = None  # the file that this meant first
     can_resume: ClassVar[bool] = True  # False: there are weights alone
 

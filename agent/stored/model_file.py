@@ -11,7 +11,7 @@ too. What a stranger's folder cannot do is run code, name a module to import (an
 module:Id is refused, see wrappers/trusted_modules.py), have anything written, or bring weights that
 are not finite; its flags are checked like flags that are typed.
 
-Each file is replaced at once, the facts last: who is killed between two of them leaves a folder
+Each file is replaced at once, the facts last: a process that is killed in between leaves a folder
 whose checksum is wrong, and never one model's weights with another one's flags.
 
 What is read comes back as a `Checkpoint` (agent/stored/checkpoint.py) that holds weights, but no

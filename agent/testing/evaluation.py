@@ -70,11 +70,11 @@ FILMS = "films"
 class Order:
     """What is to be evaluated. Plain and picklable."""
 
-    updates: int  # in the weights
-    agent_steps: int  # of the run when they were the newest
+    updates: int  # number of updates in the weights
+    agent_steps: int  # agent steps of the run when the weights were the newest
     is_filmed: bool
     best: float | None  # score that is to be beaten; None: there is none
-    facts: dict[str, Any]  # of the model, for its folder if it is the best
+    facts: dict[str, Any]  # facts about the model, for its folder if it is the best
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Done:
     scores: dict[str, float]  # policy -> score, see `score_of`
     is_best: bool
     seconds: float = 0.0
-    problem: str = ""  # what could not be done besides, in words
+    problem: str = ""  # what else could not be done, in words
 
 
 def evaluation_blueprint(blueprint: Blueprint) -> Blueprint:

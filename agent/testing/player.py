@@ -1,9 +1,8 @@
 """Games that are played and not learned from: by test mode, and by everything that looks at agents.
 
-Who plays with the same seed, in as many environments at once and at the same precision, plays the
-same games, whatever they are played for. Training steps its environments in
-agent/acting/rollout.py, with the same actors and observations. Next to read:
-agent/testing/whole_games.py, analysis/playing.py.
+Equal seeds, in equally many environments at once and at the same precision, give the same games,
+whatever they are played for. Training steps its environments in agent/acting/rollout.py, with the
+same actors and observations. Next to read: agent/testing/whole_games.py, analysis/playing.py.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Game:
     return_raw: float
     length_steps: int
     length_frames: int
-    fingerprint: str  # of all that was seen and done: equal for games that are the same
+    fingerprint: str  # hash of all that was seen and done: equal for equal games
     lives: tuple[Life, ...]  # in order; their returns and steps add up to the game's
 
     def row(self) -> dict[str, int | float | str]:
@@ -96,10 +96,10 @@ class Report:
     min: float
     max: float
     mean_length_frames: float
-    lives: int  # in all games together
+    lives: int  # number of lives in all games together
     mean_per_life: float
     human_normalised: float | None  # (mean - random) / (human - random), where known
-    rules: str = ""  # by which the games were played, in words
+    rules: str = ""  # rules of the games, in words
     asked: int = 0  # games that were to be played; fewer are `episodes` if the test was interrupted
     returns: tuple[float, ...] = ()  # raw, of each game
 

@@ -34,10 +34,10 @@ class LoadedAgent:
 
     model: ActorCritic  # fp32, eval mode, on the CPU
     blueprint: Blueprint  # its flags (`blueprint.flags`) and shapes
-    url: str  # as it was given
-    agent_steps: int  # of training
+    url: str  # url as it was given
+    agent_steps: int  # agent steps of its training
     label: str  # short, for legends and file names
-    folder: Path  # where analyses of it go unless told otherwise
+    folder: Path  # default folder for analyses of it
     visiting: str | None = None  # id of a game that it never saw, played instead of its own
 
     @property

@@ -44,7 +44,7 @@ class Scored(NamedTuple):
 
     raw: dict[str, Strata]
     scaled: dict[str, Strata]  # on one scale for all games; empty if there is none
-    unit: str  # of the scale
+    unit: str  # unit of the scale
     notes: list[str]  # on what is left out
 
 

@@ -53,17 +53,17 @@ MAX_TOLD = 3  # damaged runs in a message
 class About:
     """Facts about a run beside its curve; the comment line of its CSV."""
 
-    label: str  # of its configuration; empty until one is chosen
+    label: str  # label of its configuration; empty until one is chosen
     env: str
     seed: int
-    finished: bool  # it came to its own end
+    finished: bool  # whether it came to its own end
     best: float | None  # best single game
     command: str
     commit: str
     machine: str
     undisturbed: float | None = None  # share of its time in which nothing else ran; None: not known
     joules_per_million_steps: float | None = None  # None: its energy was not measured
-    averaged_games: int | None = None  # of a mean return (--avg_buff_size); None: not known
+    averaged_games: int | None = None  # games in a mean return (--avg_buff_size); None: unknown
 
 
 _ABOUT = TypeAdapter(About)

@@ -37,7 +37,7 @@ class FlagsFile:
 
     where: str = "the flags file"  # for messages
     values: dict[str, Any] = field(default_factory=dict)
-    is_record: bool = False  # of a run: what its preset said is in its other flags already
+    is_record: bool = False  # written by a run: other flags already include its preset's
 
 
 def read_flags_file(

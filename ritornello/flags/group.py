@@ -18,7 +18,7 @@ Effect = Literal["learning", "machine", "output", "command"]
 class Marks:
     """Properties of one flag besides its type, default and help."""
 
-    effect: Effect | None = None  # what it changes; None: what the group's `effect` says
+    effect: Effect | None = None  # what the flag changes; None: as the group's `effect`
     of_this_command: bool = False  # belongs to one command; never comes back from a checkpoint
     main: bool = False  # a first run, a second one or a paper needs it: `--help` shows it
     of_atari: bool = False  # does nothing in games that are not Atari's
@@ -28,7 +28,7 @@ class Marks:
 class FlagGroup(BaseModel):
     """Flags that belong together. `option_flags.Flags` is made of all the groups."""
 
-    effect: ClassVar[Effect | None] = None  # of the group's flags that have no mark of their own
+    effect: ClassVar[Effect | None] = None  # effect of flags that have no mark of their own
 
     def __init_subclass__(cls, effect: Effect | None = None, **more: Any) -> None:
         """Keep the marks of the whole group: `class OutputFlags(FlagGroup, effect="output")`."""

@@ -74,7 +74,7 @@ class Goal:
     """Goals of the run, for the display."""
 
     title: str  # e.g. "PongNoFrameskip-v4"
-    folder: str  # where the results go
+    folder: str  # folder of the results
     max_agent_steps: int
     games: tuple[str, ...] = ()  # short names, in task order, where there are several
     fill_in: float = 0.0  # share of each replay buffer that is filled before the first update

@@ -49,9 +49,9 @@ class TrackerSink(Sink):
     A failed operation is tried again with the next record; the caller counts what is lost.
     """
 
-    package: ClassVar[str]  # what is imported
+    package: ClassVar[str]  # package that is imported
     title: ClassVar[str]
-    project_variable: ClassVar[str]  # of the environment: the project that collects runs
+    project_variable: ClassVar[str]  # environment variable with the project of the runs
 
     def __init__(self, folder: Path) -> None:
         """Send nothing and import nothing yet; before the first record, `folder` gets flags.json.
