@@ -123,10 +123,13 @@ def most_unrolls_held(
 ) -> int:
     """Return how many different unrolls all buffers together can hold.
 
+    `configs` are the result of `parse_replay_parameters` or `split_by_task`; `discarding_strategy`
+    is what a full queue does with a new unroll.
+
     An unroll that lies in several buffers is stored once. Buffers that drop their oldest hold the
     newest unrolls, so those of the smaller one are among those of the larger one; other buffers may
-    share nothing. Two batches more are added, because the unrolls of a batch in the making are held
-    even if buffers have dropped them.
+    share nothing. Two batches of `batch_size` unrolls are added, because the unrolls of a batch in
+    the making are held even if buffers have dropped them.
     """
     newest: dict[int | None, int] = {}  # by game: they share no unroll
     others = 0

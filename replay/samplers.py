@@ -103,10 +103,11 @@ class Annealed(Sampler):
     def __init__(
         self, lambda_batch_multiplier: float = 6.0, alfa_annealing_factor: float = 1.0
     ) -> None:
-        """Set lambda_0, the candidates per draw at the start of training, and alfa.
+        """Build the sampler.
 
-        Both are those of the formula above: lambda_0 is at least 1, alfa above 0 and perhaps above
-        1.
+        `lambda_batch_multiplier` is lambda_0, candidates per draw at the start of training, at
+        least 1. `alfa_annealing_factor` is alfa, the share of training after which lambda is 1; it
+        may exceed 1.
         """
         self.initial_lambda = lambda_batch_multiplier
         self.alfa = alfa_annealing_factor

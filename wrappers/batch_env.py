@@ -73,7 +73,7 @@ def make_batch(
     restorable: bool = False,
     threads: int = 1,
 ) -> BatchVector:
-    """Make one vector of environments of a game; arguments as for `BatchVector`."""
+    """Make one vector of environments of a game; the arguments are those of `BatchVector`."""
     from ritornello.wrappers.batch_vector import BatchVector
 
     make = partial(_make, game, threads)

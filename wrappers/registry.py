@@ -336,7 +336,7 @@ def runnable(game: EnvConfig, spec: EnvSpec) -> EnvConfig:
 def _obstacle_to_ale_vector(
     game: EnvConfig, restorable: bool, render_mode: str | None
 ) -> str | None:
-    """Return why the C++ vector cannot do what is asked, or None if it can."""
+    """Return why the C++ vector cannot do what is asked; None if it can."""
     if not is_atari(game.env_id):
         is_atari_env = find_gym_spec(game.env_id).entry_point == ATARI_ENTRY_POINT
         why = (

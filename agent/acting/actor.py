@@ -47,7 +47,14 @@ class Observation(NamedTuple):
         actions: ActionSpec = ONE_CHOICE,
         action_mask: np.ndarray | None = None,
     ) -> Observation:
-        """Return the observation of environments that were just reset, by default of game 0."""
+        """Return the observation of environments that were just reset.
+
+        Args:
+          stacks: [E, S, *frame_shape], from `EnvVector.reset`.
+          task_id: [E] int64, number of the game of each environment; None: all play game 0.
+          actions: what an action is.
+          action_mask: [E, P] bool, from `EnvVector.action_mask`.
+        """
         count = len(stacks)
         return cls(
             stacks,

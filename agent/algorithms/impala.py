@@ -55,7 +55,10 @@ class Impala(Algorithm):
         optimiser: torch.optim.Optimizer | None = None,
         progress: float | torch.Tensor = 0.0,
     ) -> Loss:
-        """Compute the loss of one batch; moves PopArt's statistics if the model has them."""
+        """Compute the loss of one batch; move PopArt's statistics if the model has them.
+
+        The arguments are those of `Algorithm.loss`.
+        """
         config, group = self.config, self.group
         valid, keep_gradient = learnable_rows(batch, config.burn_in_steps)  # [T, B]
         seen = forward(model, batch, keep_gradient)

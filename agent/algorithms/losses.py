@@ -115,7 +115,10 @@ def update_popart(
 
 
 def values_for_loss(model: ActorCritic, batch: Batch, seen: Pass) -> Tensor:
-    """Return values [T, B] in the units of the value loss. Call it after `update_popart`."""
+    """Return values [T, B] in the units of the value loss. Call it after `update_popart`.
+
+    `seen` is the pass of the model over `batch`.
+    """
     if model.value_head.enabled:
         # The head has just been rewritten, so what the losses differentiate is its new form.
         rewritten: Values = model.value_head(seen.hidden, batch.task_id)
@@ -188,8 +191,13 @@ def log_ratio_to_target(
 
     Luo et al. 2020, https://arxiv.org/abs/1912.00167: R_t is pi / pi_target, but at most
     `ratio_bar` pi / mu, so that actions which the target hardly ever takes get no enormous ratio.
-    The three arguments are log-probabilities of the action that was done, all of the same shape.
     Gradient flows through pi only.
+
+    Args:
+      log_pi_action: [...], log-probability of the action that was done, by the trained policy.
+      log_target_action: [...], the same by the target policy.
+      log_mu_action: [...], the same by the policy that acted.
+      ratio_bar: rho, upper bound of mu / pi_target.
     """
     base = torch.maximum(log_target_action, log_mu_action - math.log(ratio_bar)).detach()
     return (log_pi_action - base).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
@@ -242,8 +250,13 @@ def cloning_terms(
     2019, https://arxiv.org/abs/1811.11682). They are not restricted to trusted states: the states
     that LASER drops are just those that cloning is for.
 
-    `values` [T, B] float32 are in the units of the value loss, with a gradient; `valid` [T, B] bool
-    says which steps count.
+    Args:
+      model: the network, whose value head knows the units of values.
+      batch: T steps of B unrolls.
+      seen: pass of the model over the batch.
+      values: [T, B] float32, in the units of the value loss, with a gradient.
+      valid: [T, B] bool, steps that count.
+      config: has the costs.
     """
     terms: dict[str, Tensor] = {}
     mask = valid & ~batch.is_online

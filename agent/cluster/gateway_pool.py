@@ -43,7 +43,7 @@ class GatewayPlace(WorkerPlace):
         return gateway_main, (self.config, self.ring, board)
 
     def hear(self, report: Report) -> None:
-        """Log what the gateway says, or keep its metrics."""
+        """Log a line of the gateway, or keep its metrics."""
         if isinstance(report.content, dict):
             self.metrics = report.content
         else:

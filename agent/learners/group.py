@@ -86,7 +86,7 @@ class GlooGroup(ProcessGroup):
             raise self._lost("here", "the start", began, error) from error
 
     def settle(self) -> None:
-        """From now on, sums have less time. Call it after the first update."""
+        """Give sums less time from now on. Call it after the first update."""
         self.timeout_s = self._later_timeout_s
 
     def sum_(self, tensor: Tensor, what: str) -> Tensor:

@@ -64,7 +64,7 @@ class BatchLayout:
     """Where the fields of a batch lie in the bytes of its unrolls."""
 
     def __init__(self, schema: UnrollSchema) -> None:
-        """Lay out a record of the schema, and behind it what a draw says of it."""
+        """Lay out a record of the schema, and behind it the fields OF_DRAW."""
         self.spec: EnvSpec = schema.env_spec
         self.record_nbytes = schema.nbytes
         self.of_draw, nbytes = lay_out(OF_DRAW)

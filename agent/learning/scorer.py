@@ -37,7 +37,11 @@ class Scorer:
         schema: UnrollSchema,
         device: torch.device,
     ) -> None:
-        """Own `model`, an acting copy that no one else uses."""
+        """Own `model`, an acting copy that no one else uses, and keep it up to date.
+
+        `weights` is the layout of `board`, where the newest weights are; `schema` is that of the
+        records. The model computes on `device`.
+        """
         dtype = next(model.torso_net.parameters()).dtype  # on a GPU too, scores as it acts
         self._acting = ActingModel(model, weights, board, device=device, torso_dtype=dtype)
         self._schema = schema

@@ -226,7 +226,7 @@ class AttentionCore(Core):
     def forward(
         self, features: Tensor, inputs: Inputs, state: Tensor, keep_gradient: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Do what `ActorCritic.hidden` says."""
+        """Compute `ActorCritic.hidden`."""
         hidden, state, _ = self._run(features, inputs, state, keep_gradient)
         return hidden, state
 

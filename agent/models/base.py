@@ -94,7 +94,7 @@ class Core(nn.Module):
     def forward(
         self, features: Tensor, inputs: Inputs, state: Tensor, keep_gradient: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Do what `ActorCritic.hidden` says; shapes have been checked there."""
+        """Compute `ActorCritic.hidden`, where shapes have been checked."""
         return features, state
 
     def attention_maps(self, features: Tensor, inputs: Inputs, state: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ class RecurrentCore(Core):
     def forward(
         self, features: Tensor, inputs: Inputs, state: Tensor, keep_gradient: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Do what `ActorCritic.hidden` says.
+        """Compute `ActorCritic.hidden`.
 
         The fused LSTM runs over all rows between two rows at which some column starts anew: two or
         three runs for most batches, instead of T steps of Python.

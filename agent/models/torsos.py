@@ -39,10 +39,16 @@ class PixelConv2d(nn.Conv2d):
         *,
         normalise: Normalise = False,
     ) -> None:
-        """Build the layer for images (C, H, W), with a square kernel.
+        """Build the layer.
 
-        With `normalise`, the mean image is subtracted and the rest divided by the deviation (see
-        `Normalise` in pixels.py); padding then has the mean colour.
+        Args:
+          image_shape: (C, H, W) of one image.
+          channels: number of output channels.
+          kernel: width and height of the kernel.
+          stride: stride in both directions.
+          padding: padding on all sides; it has the mean colour if pixels are normalised.
+          normalise: subtract the mean image and divide by the deviation; see `Normalise` in
+            pixels.py.
         """
         super().__init__(image_shape[0], channels, kernel, stride, padding)
         self.statistics = PixelStatistics(image_shape, normalise) if normalise else None

@@ -167,7 +167,7 @@ class RunFolder:
         write_json(self.run_file, info)
 
     def sessions(self) -> list[dict[str, Any]]:
-        """Return what run.json says of each session, the first one first; [] without the file.
+        """Return the entry of each session in run.json, the first one first; [] without the file.
 
         Raises:
           ValueError: if the file is not what `write_run_info` wrote.

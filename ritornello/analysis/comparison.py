@@ -201,7 +201,7 @@ def page(games: Sequence[GameComparison], notes: Sequence[str] = (), against: st
 def markdown_page(
     about: str, tables: Mapping[str, Sequence[str]], left_out: Sequence[str] = ()
 ) -> str:
-    """Return a page: a sentence, lines under headings, and sentences on what was not compared."""
+    """Return a page: the sentence `about`, `tables` under headings, and what was `left_out`."""
     lines = [about]
     for heading, table in tables.items():
         lines += ["", f"## {shown_text(heading)}", "", *table]

@@ -161,10 +161,10 @@ def play_many(
     greedy: bool = False,
     steps: int | None = None,
 ) -> Iterator[Step]:
-    """Play environments at once on the fastest backend, without pictures; otherwise as `play`.
+    """Play environments at once on the fastest backend, without pictures.
 
     `tasks` has the number of the game of each environment, by default the agent's games in turn.
-    Without `steps` it goes on for ever.
+    The other arguments are those of `play`; without `steps` it goes on for ever.
     """
     if tasks is None:
         tasks = sorted(index % len(agent.games) for index in range(num_envs))

@@ -70,14 +70,14 @@ def _check_kind(value: Any, kinds: tuple[type, ...], *keys: Any) -> None:
 
 
 def whole(state: Any, key: Any, default: Any = REQUIRED, low: int = 0) -> int:
-    """Return a whole number of a mapping, from `low` to LARGEST_COUNT."""
+    """Return a whole number in a mapping, from `low` to LARGEST_COUNT; see `item`."""
     value: int = item(state, key, int, default=default)
     expect(value is default or low <= value <= LARGEST_COUNT, f"at least {low}, got {value}", key)
     return value
 
 
 def number(state: Any, key: Any, default: Any = REQUIRED) -> float:
-    """Return a finite number of a mapping."""
+    """Return a finite number in a mapping; see `item`."""
     value: float = item(state, key, float, default=default)
     expect(value is default or math.isfinite(value), f"a finite number, got {value}", key)
     return value
