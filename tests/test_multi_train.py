@@ -5,6 +5,7 @@ import math
 import signal
 import threading
 import time
+from pathlib import Path
 
 import gymnasium
 import pytest
@@ -370,10 +371,10 @@ def test_groups_whose_names_make_one_name_of_a_file_are_compared(tmp_path, fake_
 
 
 @pytest.mark.process
-def test_the_program_runs_resumes_and_reports(tmp_path, fake_main, capsys):
-    sequence = tmp_path / "mine.yaml"
+def test_the_program_runs_resumes_and_reports(tmp_path, fake_main, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    sequence, results = Path("mine.yaml"), Path("out")  # runs are started in this folder, too
     sequence.write_text("base: {lr: 0.01}\ngrid: {env: [Ok-v0, Fail-v0]}\n")
-    results = tmp_path / "out"
     given = [f"--results_dir={results}", "--gamma=0.5", f"--sequence={sequence}"]
     assert multi_train.main([*given, "--dry_run", "--", "--r_f_steps=7"]) == 0
     assert "--gamma=0.5 --r_f_steps=7" in capsys.readouterr().out

@@ -43,7 +43,7 @@ from ritornello.agent.stored.checkpoint_tree import KNOWN_DTYPES, first_not_fini
 from ritornello.core.atomic_file import as_json, atomic_path, remove_temporaries
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
-from ritornello.core.project import PROJECT_ROOT
+from ritornello.core.project import typed_path
 from ritornello.core.run_layout import FLAGS, RECORDS
 from ritornello.core.saved_state import StateError, item, whole
 from ritornello.core.spec import EnvSpec
@@ -81,9 +81,7 @@ def find_model_folder(url: Path | str) -> Path | None:
     folder = Path(url)
     if folder.name == WEIGHTS:
         folder = folder.parent
-    if folder.parts[:1] == ("models",) and not os.path.lexists(folder):
-        folder = PROJECT_ROOT / folder
-    folder = folder.absolute()  # an environment may change the working directory
+    folder = typed_path(folder).absolute()  # an environment may change the working directory
     # Either file tells: a folder that has lost the other is damaged, and `load_model` says so.
     try:
         return folder if _holds_model(folder) else None

@@ -23,6 +23,13 @@ def as_typed(path: Path) -> str:
     return str(path)
 
 
+def typed_path(typed: Path | str) -> Path:
+    """Return where a path leads: `models/<name>` may be the one that comes with the program."""
+    path = Path(typed)
+    is_shipped = path.parts[:1] == ("models",) and not os.path.lexists(path)
+    return PROJECT_ROOT / path if is_shipped else path
+
+
 def python_command() -> str:
     """Return how this interpreter is started from the shell in which the user works.
 

@@ -16,13 +16,14 @@ Below, runs are planned ones or the states of runs (`sequences.folder.RunState`)
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown, shown_text
-from ritornello.core.project import PROJECT_ROOT
+from ritornello.core.project import PROJECT_ROOT, typed_path
 from ritornello.flags.names import named_values
 from ritornello.flags.parsing import check_trust, check_values, trust_typed
 from ritornello.sequences.forms import MAX_PROBLEMS_SHOWN
@@ -120,9 +121,7 @@ def check_saved(
     for name, flags in [("arguments", arguments), *((run.group, run.flags) for run in runs)]:
         _check_flags(flags, f"{where}: {shown(name)}")
         url = flags.get("load_model_url")
-        # A run is started in the folder of the program, and looks for its weights from there.
-        is_path = isinstance(url, str) and not trust_files
-        if is_path and not is_inside(PROJECT_ROOT / url, (folder, SHIPPED_MODELS)):
+        if isinstance(url, str) and not trust_files and _leads_out(url, folder):
             raise ConfigError(
                 f"{where}: {shown(name)} starts from {shown(url)}, which is not in the folder "
                 f"{shown_text(str(folder))}. If it is your own, add --trust_files=True."
@@ -143,6 +142,12 @@ def _check_flags(flags: Mapping[str, Any], where: str) -> None:
     if url is not None and not isinstance(url, str) and source_of(flags) is None:
         raise ConfigError(f"{where} has load_model_url {shown(url)}, expected a path.")
     check_trust(flags, lambda name: where)
+
+
+def _leads_out(url: str, folder: Path) -> bool:
+    """Whether weights are on a hub or lie outside of a folder and of the shipped models."""
+    path = typed_path(os.path.expanduser(url))
+    return url.startswith("hf:") or not is_inside(path, (folder, SHIPPED_MODELS))
 
 
 def is_inside(path: Path, folders: Iterable[Path]) -> bool:

@@ -22,7 +22,7 @@ from ritornello.core.atomic_file import write_json
 from ritornello.core.file_lock import FileLock
 from ritornello.core.leaving import wait_for_killed
 from ritornello.core.process_death import environment_for_child
-from ritornello.core.project import IS_CLONE, PROJECT_ROOT, main_program
+from ritornello.core.project import main_program
 from ritornello.core.stop_signals import StopRequests, handled_by
 from ritornello.sequences.folder import OUTPUT_FILE, RUN_LOCK_FILE, RunState, SequenceFolder
 from ritornello.sequences.plan import goes_on, is_test
@@ -229,7 +229,6 @@ def _start(
             line,
             stdout=log,
             stderr=subprocess.STDOUT,
-            cwd=PROJECT_ROOT if IS_CLONE else None,
             start_new_session=True,
             pass_fds=(lock.descriptor,),
             env=environment_for_child(),

@@ -50,7 +50,7 @@ HOSTILE: list[dict[str, Any]] = [
     *({"arguments": [argument]} for argument in ("--results_dir=/tmp", "--trust_env_module=True")),
     *({"arguments": [argument]} for argument in ("--load_model_url=/etc", "--env=evil:Pong-v0")),
     with_flags(trust_env_module=True),
-    with_flags(load_model_url="001_a_seed1/../../../victim"),
+    *(with_flags(load_model_url=url) for url in ("001_a_seed1/../../victim", "~/a", "hf:a/b")),
     with_flags(load_model_url={"run": "nobody"}),
     with_flags(model="given.evil:net"),
     with_flags(algorithm="given.evil:learn"),
@@ -63,9 +63,10 @@ HOSTILE: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("changes", HOSTILE, ids=lambda changes: json.dumps(changes)[:60])
 def test_a_hostile_sequence_is_refused_with_one_message_and_nothing_happens(
-    tmp_path, started, capsys, changes
+    tmp_path, started, capsys, monkeypatch, changes
 ):
     folder = given(tmp_path, **changes)
+    monkeypatch.chdir(folder)  # from where every path that is relative may seem to be inside
     before = sorted(tmp_path.rglob("*"))
     assert multi_train.main([f"--resume={folder}"]) == 2
     assert capsys.readouterr().err.startswith("multi_train.py: ")
