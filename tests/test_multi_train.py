@@ -128,6 +128,9 @@ ON_FROM_A = {"op_mode": "train_w_load", "load_model_url": {"run": "a"}}
         ({"runs": [{"name": "a", "bse": {}}]}, r"runs\[0\].bse$"),
         ({"runs": ["a"]}, r"runs\[0\] is 'a': expected keys with values"),
         (None, "its content is None: expected keys with values"),  # of an empty file
+        ({"seeds": []}, r"seeds is \[\]: expected at least 1 item$"),
+        ({"grid": {"lr": 0.1}}, r"grid.lr is 0.1: expected a list, as in \[0.1\]$"),
+        ({"name": ""}, "name is '': expected at least 1 character$"),
         ({"runs": [{"name": "b", "flags": {"load_model_url": {"rum": "a"}}}]}, "a path or {run"),
         ({"runs": [FIRST, {"name": "b", "flags": {"load_model_url": {"run": "fist"}}}]}, "n first"),
         ({"runs": [{"name": "b", "flags": ON_FROM_A}, {"name": "a"}]}, "'b' starts from 'a', but"),

@@ -41,12 +41,19 @@ def checked(model: type[Model], data: Any, where: str) -> Model:
     try:
         return TypeAdapter(model).validate_python(data)
     except ValidationError as error:
-        problems = [_problem(each, model, data) for each in error.errors()[:MAX_PROBLEMS_SHOWN]]
-        raise ConfigError(f"{where}: " + "\n".join(dict.fromkeys(problems))) from error
+        problems: dict[str, dict[str, None]] = {}
+        for each in error.errors()[:MAX_PROBLEMS_SHOWN]:
+            # Of a word or a mapping, whoever gives keys means the mapping, which has been told.
+            is_word = each["type"] == "literal_error" and isinstance(each["input"], Mapping)
+            if not (is_word and problems):
+                what, expected = _problem(each, model, data)
+                problems.setdefault(what, {})[expected] = None
+        lines = [what + " or ".join(expected) for what, expected in problems.items()]
+        raise ConfigError(f"{where}: " + "\n".join(lines)) from error
 
 
-def _problem(error: Any, form: Any, data: Any) -> str:
-    """Return "runs[3].name is 5: expected a valid string" for one of pydantic's errors."""
+def _problem(error: Any, form: Any, data: Any) -> tuple[str, str]:
+    """Return ("runs[3].name is 5: expected ", "a valid string") for one of pydantic's errors."""
     place, known = "", list[str]()
     for part in error["loc"]:
         fields = getattr(form, "model_fields", {})
@@ -60,16 +67,28 @@ def _problem(error: Any, form: Any, data: Any) -> str:
         place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else str(part)
     if error["type"] == "extra_forbidden":
         hint = did_you_mean(str(error["loc"][-1]), known)
-        return f"unknown key {shown_text(place)}{f'; {hint}' if hint else ''}"
+        return f"unknown key {shown_text(place)}{f'; {hint}' if hint else ''}", ""
     if error["type"] == "missing":
-        return f"{shown_text(place)} is missing"
-    if error["type"] in ("model_type", "dataclass_type", "dict_type"):
-        what = shown_text(place or "its content")
-        return f"{what} is {shown(error['input'])}: expected keys with values (key: value)"
-    message = str(error["msg"]).removeprefix("Value error, ").replace("Input should be", "expected")
-    if not place:
-        return cut(message, 400)
-    return f"{shown_text(place)} is {shown(error['input'])}: {cut(message, 400)}"
+        return f"{shown_text(place)} is missing", ""
+    got = f"{shown_text(place or 'its content')} is {shown(error['input'])}: "
+    expected = _expected(error)
+    if not expected:
+        return got + cut(str(error["msg"]), 400), ""
+    return f"{got}expected ", cut(expected, 400)
+
+
+def _expected(error: Any) -> str:
+    """Return what was expected; "" if the error says something else."""
+    kind, got, limits = str(error["type"]), error["input"], error.get("ctx", {})
+    if kind in ("model_type", "dataclass_type", "dict_type"):
+        return "keys with values (key: value)"
+    if kind == "list_type":
+        return "a list" + ("" if isinstance(got, Mapping) else f", as in [{shown(got, 60)}]")
+    if kind.endswith(("too_short", "too_long")):
+        bound, limit = ("at least", "min") if kind.endswith("short") else ("at most", "max")
+        count, unit = limits[f"{limit}_length"], "character" if "string" in kind else "item"
+        return f"{bound} {count} {unit}{'s' * (count != 1)}"
+    return str(error["msg"]).partition("Input should be ")[2]
 
 
 def _form_in(kind: Any) -> Any:

@@ -69,7 +69,7 @@ class Range(Form):
     high: Number | None = Field(None, alias="to")
     log: bool = False
     step: Number | None = None
-    choose: list[Any] | None = None
+    choose: Annotated[list[Any], Field(min_length=1)] | None = None
 
     def distribution(self, optuna: Any) -> Any:
         """Return Optuna's form of it, where whole bounds mean whole numbers, and choices are JSON.
