@@ -58,6 +58,7 @@ from ritornello.analysis.compare_sequence import (
     GAMES_TABLE,
     SCORES_PAGE,
     TABLE,
+    compare_sequence,
     summary,
     write_report,
 )
@@ -223,7 +224,9 @@ def _run(terminal: Terminal, folder: SequenceFolder) -> int:
 
 def _report(terminal: Terminal, folder: SequenceFolder) -> None:
     """Compare what is there: on the terminal, and as files."""
-    terminal.print(Markdown(summary(write_report(folder)), hyperlinks=False))
+    compared = compare_sequence(folder)
+    terminal.print(Markdown(summary(compared), hyperlinks=False))
+    write_report(folder, compared)
     path = shown_text(str(folder.path))
     if (folder.path / FIGURE).exists():
         terminal.plainly(f"Tables and figure: {path}/{TABLE}, {CSV_TABLE}, {FIGURE}")

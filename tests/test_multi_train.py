@@ -1,7 +1,9 @@
 import csv
+import errno
 import io
 import json
 import math
+import shutil
 import signal
 import threading
 import time
@@ -344,7 +346,8 @@ def test_groups_are_compared_at_equal_steps_and_written_down(tmp_path, fake_main
     # One run got less far than the others: all are compared where it ended.
     (short,) = folder.path.glob("001_*/*/metrics.jsonl")
     short.write_text("".join(short.read_text().splitlines(keepends=True)[:8]))
-    comparison = write_report(folder)
+    comparison = compare_sequence(folder)
+    write_report(folder, comparison)
     (game,) = comparison.games
     assert (game.env, game.at_steps) == ("Ok-v0", 800)
     assert {row.label: row.scores for row in game.rows} == {
@@ -361,6 +364,39 @@ def test_groups_are_compared_at_equal_steps_and_written_down(tmp_path, fake_main
     assert math.isclose(float(lines[0]["score"]), 9.0)
     assert math.isclose(float(lines[1]["final_mean_return_100"]), 0.02 * 1000 + 1)
     assert (folder.path / "comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.process
+def test_a_run_whose_folder_is_gone_is_done_again_with_its_test(tmp_path, fake_main):
+    data = {"base": {"env": "Ok-v0", "lr": 0.01}, "seeds": [1, 2]}
+    data["test"] = {"env": "Ok-v0"}
+    folder = SequenceFolder.create(tmp_path, parse_plan(data, default_name="x", where="x"), [])
+    run_sequence(folder, Interrupts())
+    shutil.rmtree(folder.path / folder.runs[0].name)
+    reopened = SequenceFolder.open(folder.path)
+    assert [run.status for run in reopened.runs] == ["waiting", "waiting", "done", "done"]
+    run_sequence(reopened, Interrupts())
+    assert statuses(reopened) == ["done"] * 4
+    assert output_of(reopened, 1).count("arguments:") == 2, "the test beside the new run"
+
+
+def test_a_sequence_is_compared_where_nothing_can_be_written(tmp_path, capsys):
+    folder = begin(tmp_path, "Ok-v0")
+    (folder.path / "table.md").mkdir()
+    assert multi_train.main([f"--report={folder.path}"]) == 1
+    said = capsys.readouterr()
+    assert "0/1" in said.out
+    assert f"Is a directory: {folder.path / 'table.md'}." in said.err
+
+
+def test_nothing_is_begun_where_there_is_no_room(tmp_path, monkeypatch, capsys):
+    def full(*given):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    assert multi_train.main(["--sequence=smoke", f"--results_dir={tmp_path}"]) == 2
+    assert "No space left on device), so nothing is begun" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.process

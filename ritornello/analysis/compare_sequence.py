@@ -66,18 +66,16 @@ def compare_sequence(folder: SequenceFolder) -> SequenceComparison:
     return SequenceComparison(folder.name, trained, games, notes)
 
 
-def write_report(folder: SequenceFolder) -> SequenceComparison:
-    """Write table.md, table.csv and comparison.png into the folder; return their content.
+def write_report(folder: SequenceFolder, compared: SequenceComparison) -> None:
+    """Write table.md, table.csv and comparison.png into the folder of what was compared.
 
     If the sequence tests its runs, scores.md and test_games.csv are written too.
     """
-    compared = compare_sequence(folder)
     write_text(folder.path / TABLE, f"# {shown_text(compared.name)}\n\n{sequence_page(compared)}")
     write_csv(folder.path / CSV_TABLE, CSV_HEADINGS, _rows(compared))
     if compared.games:
         save(games_figure(compared.games), folder.path / FIGURE)
     write_scores(folder)
-    return compared
 
 
 def sequence_page(compared: SequenceComparison) -> str:

@@ -27,7 +27,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
     The new content is on the disk (fsync) before the name changes, and the change of name is one
     `os.replace`, so a reader sees the old file or the new one, never a part. If the body raises,
-    the temporary file is removed and `path` is as it was.
+    the temporary file is removed and `path` is as it was. An OSError that names the temporary file,
+    or none, as that of a full disk, is made to name `path`.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
     temporary.unlink(missing_ok=True)  # whoever left one, and whatever it links to
@@ -35,7 +36,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
         yield temporary
         disk().sync(temporary)
         disk().replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
+        # An error without a number is only a text, which a name would hide.
+        if isinstance(error, OSError) and error.errno and error.filename in (None, str(temporary)):
+            error.filename = str(path)
+            del error.filename2  # None, assigned, would be shown
         with contextlib.suppress(OSError):  # what went wrong first is what the caller must hear
             disk().unlink(temporary)
         raise
@@ -90,8 +95,8 @@ def writable_folder(folder: Path) -> Path:
         reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror
         raise ConfigError(
             f"results cannot be written to {shown_text(str(folder))} ({reason}), so nothing is "
-            "begun: make room there and let it be written to, or give another folder (--output, "
-            "or in test mode --results_dir)."
+            "begun: make room there and let it be written to, or give another folder "
+            "(--output or --results_dir)."
         ) from error
     return folder
 

@@ -29,7 +29,7 @@ from pydantic import Field
 
 from ritornello.agent.stored.checkpoint_folder import update_name
 from ritornello.agent.stored.run_folder import RunFolder, create_exclusively, safe_name
-from ritornello.core.atomic_file import remove_temporaries, write_json
+from ritornello.core.atomic_file import remove_temporaries, writable_folder, write_json
 from ritornello.core.errors import ConfigError
 from ritornello.core.file_lock import FileLock
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
@@ -74,7 +74,7 @@ class _SavedSequence(Form):
     name: Name
     at_once: AtOnce = 1
     arguments: list[str]
-    runs: Annotated[list[RunState], Field(min_length=1, max_length=MAX_RUNS)]
+    runs: Annotated[list[RunState], Field(max_length=MAX_RUNS)]  # none yet: a search just begun
 
 
 class SequenceFolder:
@@ -93,7 +93,12 @@ class SequenceFolder:
 
     @classmethod
     def create(cls, results: Path, plan: Plan, arguments: Sequence[str]) -> SequenceFolder:
-        """Make `results/<sequence>_<time>` with every run waiting."""
+        """Make `results/<sequence>_<time>` with every run waiting.
+
+        Raises:
+          ConfigError: if nothing can be written into `results`.
+        """
+        writable_folder(results)
         path = create_exclusively(results, f"{safe_name(plan.name)}_{datetime.now():%Y%m%d-%H%M%S}")
         folder = cls(path, plan.name, [], list(arguments), plan.at_once)
         folder.add(plan.runs)
@@ -103,6 +108,8 @@ class SequenceFolder:
     @classmethod
     def open(cls, path: Path | str) -> SequenceFolder:
         """Read the state of a sequence that was begun. To run it, `checks.check_saved` comes next.
+
+        A run that was done waits again if its folder, or that of the run it tests, is gone.
 
         Raises:
           ConfigError: if the folder holds no sequence, or one that we did not write.
@@ -118,6 +125,10 @@ class SequenceFolder:
         saved = checked(_SavedSequence, data, shown_text(str(file)))
         folder = cls(Path(path), saved.name, saved.runs, saved.arguments, saved.at_once)
         folder._check_order()
+        folder.runs = [
+            run.model_copy(update={"status": "waiting"}) if folder._is_lost(run) else run
+            for run in folder.runs
+        ]
         return folder
 
     @property
@@ -211,6 +222,11 @@ class SequenceFolder:
         found = [RunFolder(path.parent) for path in (self.path / run.name).glob("*/checkpoints")]
         # Names end in the time, but a clock can be put back while a run is begun anew.
         return sorted(found, key=lambda made: (made.has_checkpoint(), made.path))
+
+    def _is_lost(self, run: RunState) -> bool:
+        """Whether what a run that was done has made is gone; a test writes beside what it tests."""
+        maker = self.source(run) if is_test(run.flags) else run
+        return run.status == "done" and maker is not None and not self.run_folders(maker)
 
     def has_ended(self, run: RunState) -> bool:
         """Whether a training came to its own end, however its process ended after that.

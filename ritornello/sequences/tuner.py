@@ -255,11 +255,16 @@ class Tuner:
         """Run a trial to its end; return False if the user stopped it before."""
         search, name = self._search, f"trial_{trial.number:04d}"
         self._show(f"trial {trial.number}: {self._described(trial.params)}")
-        if not any(run.group == name for run in self._folder.runs):
-            self._folder.add(
-                PlannedRun(name, seed, search.flags(trial.params, seed)) for seed in search.seeds
-            )
+        planned = [PlannedRun(name, x, search.flags(trial.params, x)) for x in search.seeds]
+        there = [run.flags for run in self._folder.runs if run.group == name]
+        if not there:
+            self._folder.add(planned)
             self._folder.save()
+        elif any(there[0].get(flag) != planned[0].flags[flag] for flag in trial.params):
+            raise TuningFailed(
+                f"{STUDY_FILE} is not that of the runs in {shown_text(str(self._folder.path))}, "
+                f"where {name} has other flags: put back the one that is, or begin anew."
+            )
         values: list[float] = []  # of the seeds before
         for index, run in enumerate(self._folder.runs):
             if run.group != name:

@@ -81,7 +81,10 @@ def starts(folder, run=0):
         ({"prune": {"evry": 1}}, "unknown key prune.evry; did you mean every.$"),
         ({"prune": {"every": "x"}}, "prune.every is 'x': expected a valid integer$"),
         ({"prune": True}, r"prune is True: expected keys with values \(key: value\) or False$"),
-        ({"search": {"lr": {"choose": []}}}, r"choose is \[\]: expected at least 1 item$"),
+        (
+            {"search": {"lr": {"choose": []}}},
+            r"search.lr.choose is \[\]: expected at least 1 item$",
+        ),
         ({"search": {"env": {"choose": ["a"]}}}, "base or in search"),
         ({"base": {}}, "expected steps"),
     ],
@@ -118,6 +121,20 @@ def test_trials_are_run_ranked_and_written_down(tmp_path):
     assert best["replay_parameters"] in ([{"type": "queue"}], [{"type": "elite"}])
     assert "seed" not in best
     assert (folder.path / "trials.md").read_text().count("| complete |") == 4
+
+
+def test_one_that_was_killed_before_its_first_trial_goes_on(tmp_path):
+    assert work(SequenceFolder.open(begun(tmp_path).path))
+
+
+def test_the_runs_of_another_study_are_never_taken_for_those_of_a_trial(tmp_path):
+    folder = begun(tmp_path, trials=3)
+    assert work(folder)
+    (folder.path / "study.db").unlink()
+    changed = {**SEARCH, "sampler_seed": 1}  # as a search that was resumed draws anew
+    (folder.path / tuner.TUNING_FILE).write_text(json.dumps(changed))
+    with pytest.raises(tuner.TuningFailed, match="not that of the runs in.*trial_0000 has other"):
+        work(SequenceFolder.open(folder.path))
 
 
 def test_an_error_of_our_own_is_not_told_as_one_of_the_study(tmp_path, monkeypatch):
