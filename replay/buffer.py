@@ -92,7 +92,7 @@ class Buffer:
           sampler: rule that chooses the items to draw.
           remover: rule that chooses the item to drop.
           min_size: number of items below which nothing may be drawn.
-          score_stride: every n-th row of an item is scored, counted from the last.
+          score_stride: n; every n-th row of an item is scored, counted from the last.
           task: number of the only game whose unrolls the buffer takes; None for all games.
         """
         self.name = name

@@ -59,7 +59,7 @@ from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
 
 # What a preset may change for evaluations. All else decides what the agent sees and can do, which
 # belongs to its network.
-RULES = ("repeat_action_probability", "fire_reset", "max_episode_frames", "noop_threshold")
+PRESET_RULES = ("repeat_action_probability", "fire_reset", "max_episode_frames", "noop_threshold")
 MAX_STEPS = 2_000_000  # of all environments together, for the games of one policy: they never end
 MAX_FILM_STEPS = 108_000  # 30 minutes of Atari if no action is repeated; a longer film nobody sees
 LOOK_S = 1.0  # how often a resting follower shows that it lives
@@ -115,11 +115,11 @@ def evaluation_blueprint(blueprint: Blueprint) -> Blueprint:
     """
     name = blueprint.flags.evaluation_preset
     preset = preset_flags(name) if name else {}
-    rules = {flag: value for flag, value in preset.items() if flag in RULES}
+    rules = {flag: value for flag, value in preset.items() if flag in PRESET_RULES}
     if name and not rules:
         raise ConfigError(
             f"--evaluation_preset={name} says nothing of how games are played; expected a preset "
-            f"that sets one of {', '.join(RULES)}, e.g. sticky."
+            f"that sets one of {', '.join(PRESET_RULES)}, e.g. sticky."
         )
     # The cores are the trainer's, so one thread plays whatever the learner has.
     changed = {"learner_thread_count": 1, **rules}

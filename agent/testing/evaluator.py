@@ -40,7 +40,7 @@ from ritornello.flags.earlier import modern
 from ritornello.wrappers.start_line import describe
 
 # The flags that decide which games these are, besides --env.
-RULES = (
+GAME_RULES = (
     "env_kwargs", "skipped_frames", "frames_stacked", "noop_threshold", "grayscaling_frames",
     "frame_scale_resolution", "fire_reset", "repeat_action_probability",
     "action_set", "max_episode_frames",
@@ -249,7 +249,8 @@ def _checkpoints_beside(checkpoint: Checkpoint, show: Show) -> list[tuple[int, P
 def _not_its_own(blueprint: Blueprint, checkpoint: Checkpoint, envs: Sequence[str]) -> str:
     """Return a text with the games and rules that are not the model's own; "" if all are."""
     saved, flags = modern(checkpoint.state["flags"]), blueprint.flags.to_json()
-    changed = {name: flags[name] for name in RULES if name in saved and saved[name] != flags[name]}
+    known = [name for name in GAME_RULES if name in saved]
+    changed = {name: flags[name] for name in known if saved[name] != flags[name]}
     if not changed and tuple(envs) == blueprint.env_spec.tasks:
         return ""
     return json.dumps([list(envs), changed], sort_keys=True)

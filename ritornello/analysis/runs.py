@@ -238,7 +238,8 @@ def _of_folders(
     folder = folders[-1]
     records = [record for each in folders for record in read_records(each.path)]
     try:
-        flags = checked(RunFlags, folder.read_flags(), "flags.json")
+        saved = folder.read_flags()
+        flags = checked(RunFlags, saved, "flags.json")
         sessions = folder.sessions() or [{}]
         commits = dict.fromkeys(commit_text(session.get("source", {})) for session in sessions)
         games = flags.env.split(",")
@@ -260,7 +261,7 @@ def _of_folders(
             f"{folder.path} has metrics.jsonl, but its flags.json or run.json cannot be read "
             f"({error!r}). Leave the folder out, or restore the file."
         ) from error
-    every_flag = {**default_flags(), **folder.read_flags()}
+    every_flag = {**default_flags(), **saved}
     shares = flags.env_shares or [1.0] * len(games)
     for task, (game, share) in enumerate(zip(games, shares, strict=True)):
         steps_of = _steps_of(task, share / sum(shares))

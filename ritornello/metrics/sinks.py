@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol, TextIO
 
+from ritornello.core.atomic_file import write_text
 from ritornello.core.durations import duration
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import ConfigError
@@ -209,7 +210,7 @@ class TextFilesSink(Sink):
             **self._details,
         }
         lines = [f"{name}: {value}\n" for name, value in summary.items() if value is not None]
-        (self._folder / "training_summary.txt").write_text("".join(lines), encoding="utf-8")
+        write_text(self._folder / "training_summary.txt", "".join(lines))
 
     def _training_steps(self, at: Record) -> int:
         return at.updates * self._batch_size * self._unroll_length

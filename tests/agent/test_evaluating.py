@@ -94,7 +94,7 @@ def test_the_best_model_is_kept_with_the_very_weights_that_played(tmp_path):
 
 
 def test_rules_come_from_the_preset_and_what_the_network_needs_does_not():
-    assert set(evaluation.RULES) < set(EnvironmentFlags.model_fields)
+    assert set(evaluation.PRESET_RULES) < set(EnvironmentFlags.model_fields)
     blueprint = make_blueprint(env=PONG, evaluation_preset="sticky", noop_threshold=7)
     rules = evaluation_blueprint(blueprint).flags
     assert rules.repeat_action_probability == 0.25
