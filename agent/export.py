@@ -32,7 +32,7 @@ from ritornello.agent.stored.hub import Repository, push
 from ritornello.agent.stored.model_file import FACTS, FLAGS_OF_THE_MACHINE, WEIGHTS, save_model
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.evaluation import FILMS
-from ritornello.agent.testing.model_card import CARD, FILM, model_card, read_test
+from ritornello.agent.testing.model_card import CARD, FILM, check_is_free, model_card, read_test
 from ritornello.agent.testing.score_table import Report, report_stem, test_facts
 from ritornello.core.atomic_file import atomic_path, write_text
 from ritornello.core.command_line import add_switch, printable, reader_may_leave, tell, with_home
@@ -178,10 +178,12 @@ def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:
         output = Path(options.output)
         if options.format != "weights":
             return _deploy(options, show)
+        target: Repository | None = options.push
+        if options.card or target:
+            check_is_free(output)
         checkpoint = load(options.load_model_url)
         facts = export(checkpoint, output)
         names = [WEIGHTS, FLAGS, FACTS]
-        target: Repository | None = options.push
         if options.card or target:
             names += write_card(checkpoint, output, facts, target.name if target else "")
         with reader_may_leave():

@@ -22,6 +22,7 @@ from ritornello.core.plain_data import parse_json, read_text, shown_text
 from ritornello.core.spec import game_name
 
 CARD, FILM = "README.md", "replay.mp4"  # the names under which hubs look for them
+BEGINNING = '---\nlibrary_name: "ritornello"\n'  # of every card, by which it is known
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 TEMPLATE = """{header}
@@ -45,6 +46,17 @@ python main.py --test={url}
 {command}{facts}
 """
 _REPORTS = TypeAdapter(list[Report])
+
+
+def check_is_free(folder: Path) -> None:
+    """Raise ConfigError if a folder has a page or a film that a card would replace, and no card."""
+    card = folder / CARD
+    is_ours = card.exists() and read_text(card, "the card").startswith(BEGINNING)
+    if not is_ours and (card.exists() or (folder / FILM).exists()):
+        raise ConfigError(
+            f"{folder} has a {CARD} or a {FILM} that is not of an exported agent, and that a card "
+            "would replace: give another folder."
+        )
 
 
 def read_test(file: Path) -> list[Report]:

@@ -83,6 +83,15 @@ def test_an_export_with_a_card_has_the_test_of_these_weights(run, blueprint, tmp
     assert not (output / FILM).exists()
 
 
+@pytest.mark.parametrize("name", [CARD, FILM])
+def test_a_page_or_a_film_of_somebody_else_is_not_replaced(run, tmp_path, name):  # noqa: F811
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(SystemExit, match="2"):
+        program.main([f"--load_model_url={run}", f"--output={tmp_path}", "--card"])
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted(["results", name])
+    assert (tmp_path / name).read_text() == "mine"
+
+
 def test_a_push_sends_the_model_the_card_and_nothing_else(run, tmp_path, monkeypatch, capsys):  # noqa: F811
     sent = []
 
