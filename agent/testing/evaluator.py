@@ -191,7 +191,9 @@ def evaluate_all(
     writable_folder(output)
     flags, show = blueprint.flags, _while_somebody_reads(show)
     envs = envs or blueprint.env_spec.tasks
-    with score_table(output, flags.test_episode_count, policy_name(flags.greedy)) as table:
+    rules = _not_its_own(blueprint, checkpoint, blueprint.env_spec.tasks)
+    policy = policy_name(flags.greedy, rules)
+    with score_table(output, flags.test_episode_count, policy) as table:
         waiting = [
             (path, env)
             for steps, path in _checkpoints_beside(checkpoint, show)

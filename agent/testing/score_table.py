@@ -42,8 +42,8 @@ SHARED_COLUMNS = ("model_id", "model_steps", "env", "episode_steps", "episode_re
 GAME_COLUMNS = (
     *SHARED_COLUMNS,
     # Of `games` with this model in this env the `game`-th, frames of the simulator, lives played,
-    # sampled or greedy actions, and a hash of all that was seen and done: the same game, the same
-    # hash (agent/testing/whole_games.py).
+    # sampled or greedy actions (and rules that are not the agent's), and a hash of all that was
+    # seen and done: the same game, the same hash (agent/testing/whole_games.py).
     *("game", "games", "episode_frames", "lives", "policy", "fingerprint"),
 )
 LIFE_COLUMNS = (*SHARED_COLUMNS, "game", "life")  # the `life`-th of this game, from 1
@@ -128,13 +128,17 @@ def report_stem(checkpoint: str, envs: Sequence[str], policy: str, unusual: str 
     """
     name = run_name(",".join(envs))
     if unusual:
-        name += f"_{hashlib.blake2b(unusual.encode(), digest_size=4).hexdigest()}"
+        name += f"_{_hash(unusual)}"
     return f"{REPORT}{checkpoint}_{name}_{policy}"
 
 
-def policy_name(greedy: bool) -> str:
-    """Return the name in tables of the way in which actions are chosen."""
-    return "greedy" if greedy else "sampled"
+def policy_name(greedy: bool, unusual: str = "") -> str:
+    """Return how tables name the way in which actions were chosen, and rules that are `unusual`."""
+    return ("greedy" if greedy else "sampled") + (f" (rules {_hash(unusual)})" if unusual else "")
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
 def summarise(
@@ -234,8 +238,8 @@ class ScoreTable:
                     f"{self.games_file} has {count} games with {found} actions of "
                     f"{row['model_id']} in {row['env']}; {episodes} with {policy} actions are "
                     "asked for, and one table cannot hold both. Give "
-                    f"--test_episode_count={count} --greedy={found == 'greedy'}, or move "
-                    f"{SCORES} and {SCORES_PER_LIFE} away."
+                    f"--test_episode_count={count} --greedy={found.startswith('greedy')} and the "
+                    f"rules of those games, or move {SCORES} and {SCORES_PER_LIFE} away."
                 )
         self._done = set(counts)
         # The lives of a pair come first, so those of a test that was killed may be alone.

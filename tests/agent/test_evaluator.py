@@ -2,6 +2,7 @@ import copy
 import csv
 import errno
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -263,6 +264,14 @@ def test_every_checkpoint_is_played_once_in_every_game_oldest_first(run):
     assert len(read_rows(folder / "scores_per_life.csv")) == len(rows), (
         "a game without lives is one"
     )
+
+
+def test_games_by_other_rules_are_no_rows_of_the_same_table(run):
+    blueprint, folder = run
+    evaluate_all(blueprint, load(folder), folder, show=silent)
+    flags = blueprint.flags.model_copy(update={"skipped_frames": 2})
+    with pytest.raises(ConfigError, match=r"sampled actions of .* 3 with sampled \(rules \w{8}\)"):
+        evaluate_all(replace(blueprint, flags=flags), load(folder), folder, show=silent)
 
 
 def test_a_checkpoint_of_another_network_is_left_out_by_name_and_once(run):
