@@ -37,7 +37,8 @@ CALLS = 2  # of each worker that are out, or whose blocks wait
 MAX_GAP_S = 5.0  # a longer absence of this process is not counted as silence of the workers
 STARTUP_FACTOR, MIN_STARTUP_S = 5.0, 600.0  # building environments takes longer than an unroll
 REFUSED_S = 60.0  # before a machine with another program is tried again
-RETRY_S = 1.0  # before a worker that answered no more is placed anew
+RETRY_S = 1.0  # before a worker that answered no more is placed anew; twice as long each time
+RETRY_DOUBLINGS = 6  # at most, so about a minute
 MIN_WEIGHTS_S = 0.05
 WEIGHTS_BYTES_PER_S = 50e6  # of the network, for all machines together
 
@@ -68,6 +69,7 @@ class WorkerSlot:
     waiting: int = 0  # its blocks that wait to be handed on
     has_played: bool = False  # whether this actor has sent a block
     silent_s: float = 0.0  # since its last answer, while a call is out
+    losses: int = 0  # actors in a row that were lost before they sent a block
 
     @property
     def name(self) -> str:
@@ -196,8 +198,10 @@ class Dispatcher:
         try:
             answer = self._cluster.result(call)
         except WorkerLost as error:
-            log.warning("%s is placed anew: %s", slot.name, error)
-            self._drop(slot, RETRY_S)
+            delay_s = RETRY_S * 2 ** min(slot.losses, RETRY_DOUBLINGS)
+            log.warning("%s is placed anew in %g s: %s", slot.name, delay_s, error)
+            slot.losses += 1
+            self._drop(slot, delay_s)
         except WorkerFailed as error:
             self._fail(slot, str(error), failure_of(str(error)))
         else:
@@ -208,7 +212,7 @@ class Dispatcher:
             self._greet(slot, answer)
             return
         slot.calls.popleft()
-        slot.has_played = True
+        slot.has_played, slot.losses = True, 0
         slot.waiting += 1
         self.counts["bytes_in"] += answer.nbytes
         self.blocks.append((slot, answer))

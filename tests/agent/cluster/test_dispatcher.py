@@ -14,6 +14,7 @@ from ritornello.agent.cluster.dispatcher import (
     RETRY_S,
     Dispatcher,
     WorkerFailed,
+    WorkerLost,
 )
 from ritornello.agent.cluster.remote_worker import RemoteWorker, differences, own_program
 from ritornello.agent.pools.serial_pool import SerialPool
@@ -119,6 +120,22 @@ def test_workers_of_a_machine_that_died_move_and_that_is_no_failure():
     assert [len(run.lives(worker)) for worker in range(4)] == [2, 2, 1, 1]
     assert run.dispatcher.counts["restarts"] == 0
     assert run.dispatcher.counts["lost_unrolls"] > 0
+
+
+def test_a_worker_that_is_lost_again_and_again_is_placed_ever_more_seldom():
+    run = Run(FakeCluster(a=1), workers=1, max_restarts=0)
+    waits = []
+    for _ in range(8):
+        run.steps(1)
+        run.cluster.actors[-1].fate = WorkerLost("no answer")
+        run.steps(1)
+        waits.append(run.dispatcher.slots[0].start_at - run.cluster.now)
+        run.cluster.now += waits[-1]
+    assert waits == pytest.approx([RETRY_S * 2**n for n in (0, 1, 2, 3, 4, 5, 6, 6)])
+    run.steps(5)  # it plays again
+    run.cluster.actors[-1].fate = WorkerLost("no answer")
+    run.steps(1)
+    assert run.dispatcher.slots[0].start_at - run.cluster.now == pytest.approx(RETRY_S, abs=0.1)
 
 
 @pytest.mark.parametrize("fate", [WorkerFailed("died: pid 5"), WorkerFailed("ValueError: no")])
