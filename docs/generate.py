@@ -57,8 +57,8 @@ records and {updates} updates, the run prints one line on the terminal and in `t
 
     health: replay/standard/kl_behaviour_target is 0.912 (healthy: below 0.7): replay is too old ...
 
-The line is repeated only after the metric has been back in its range for as long. `summary.json`
-has all of them under `findings`. Findings begin at agent step {steps:,}, and for some metrics
+The line is repeated only after the metric has been back in its range for as long. All findings are
+in `summary.json`, under `findings`. They begin at agent step {steps:,}, and for some metrics
 later, because values start as noise and buffers have to fill. The ranges are rules of thumb: a run
 with a finding may still learn.
 
