@@ -34,10 +34,10 @@ def flags_page() -> str:
     """Return docs/flags.md: one table per group of flags."""
     from ritornello.core.markdown import table
     from ritornello.flags.help import flag_groups
-    from ritornello.flags.presets import PRESETS, describe
+    from ritornello.flags.presets import PRESETS
 
     presets = [
-        (f"`{name}`", preset.purpose, f"`{describe(preset) or '(the defaults)'}`")
+        (f"`{name}`", preset.purpose, f"`{_flags_of(name) or '(the defaults)'}`")
         for name, preset in PRESETS.items()
     ]
     lines = [FLAGS_INTRODUCTION, PRESETS_INTRODUCTION]
@@ -46,6 +46,20 @@ def flags_page() -> str:
         rows = [(f"`--{name}`", kind, f"`{default}`", text) for name, kind, default, text in flags]
         lines += [f"## {group}", "", *table(("flag", "values", "default", "meaning"), rows), ""]
     return "\n".join(lines)
+
+
+def _flags_of(name: str) -> str:
+    """Return the flags of a preset as typed, after an earlier preset where that is shorter."""
+    from ritornello.flags.presets import PRESETS, Preset, describe
+
+    flags = PRESETS[name].flags
+    shortest = describe(PRESETS[name])
+    for other in list(PRESETS)[: list(PRESETS).index(name)]:
+        base = PRESETS[other].flags
+        if base.keys() <= flags.keys():
+            rest = {key: flags[key] for key in flags if key not in base or base[key] != flags[key]}
+            shortest = min(shortest, f"--preset={other} {describe(Preset('', rest))}", key=len)
+    return shortest
 
 
 HEALTH_INTRODUCTION = """# Why does it not learn?

@@ -24,7 +24,7 @@ class EnvironmentFlags(FlagGroup, effect="learning"):
 
     env: EnvIds = flag(
         "PongNoFrameskip-v4",
-        "environment id: <Game>NoFrameskip-v4, ALE/<Game>-v5, any Gymnasium id (docs/worlds.md: all actions and observations but texts, sequences and graphs), e.g. CartPole-v1, Pendulum-v1, or <module>:<id> for your own (docs/your_own.md). Several ids separated by commas train one agent for all of these games; three = AirRaid, Carnival, DemonAttack; six = these, NameThisGame, Pong and SpaceInvaders; all = every game that ale-py can play (NoFrameskip-v4)",
+        "environment id: <Game>NoFrameskip-v4, ALE/<Game>-v5, nearly any Gymnasium id, e.g. CartPole-v1 (docs/worlds.md), or <module>:<id> for your own (docs/your_own.md). Several ids separated by commas train one agent for all of these games; three = AirRaid, Carnival, DemonAttack; six = these, NameThisGame, Pong and SpaceInvaders; all = every game that ale-py can play (NoFrameskip-v4)",
         main=True,
     )
     env_kwargs: EnvKwargs = flag(

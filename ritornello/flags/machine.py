@@ -41,7 +41,7 @@ class WorkersFlags(FlagGroup):
     )
     shared_queue_size: Count = flag(
         2,
-        "number of slots in shared memory per worker. A slot holds one unroll of each of its environments; the worker writes one slot while the others wait for the learner. 1: it plays on when the learner has taken what it played last",
+        "number of slots in shared memory per worker. A slot holds one unroll of each of its environments; the worker writes one slot while the others wait for the learner. 1: the worker waits until the learner has taken its last unrolls",
         ge=1,
         le=1_024,
         effect="learning",
@@ -104,12 +104,12 @@ class MachineFlags(FlagGroup):
     )
     compile: BoolOrAuto = flag(
         "auto",
-        "how updates are made faster. auto: on a GPU, an update is recorded once and replayed, instead of asking for each of some 400 small computations anew; one that cannot be recorded is computed as before. True: the torso is compiled with torch.compile besides, which needs a C++ compiler and starts slowly. False: neither",
+        "auto: on a GPU, record updates once as CUDA graphs and replay them, where that is possible; True: also compile the torso with torch.compile, which needs a C++ compiler and starts slowly; False: neither",
         effect="machine",
     )
     machine_share: MachineShare = flag(
         "0/1",
-        "which of how many trainings on this machine at the same time this is, from 0; they divide its cores and its memory. multi_train.py --at_once sets it",
+        "k/n: this is training k, counted from 0, of n that divide the cores and the memory of this machine. multi_train.py --at_once sets it",
         of_this_command=True,
         effect="machine",
     )

@@ -59,11 +59,11 @@ class ModelFlags(FlagGroup, effect="learning"):
     )
     normalise_pixels: PixelKind = flag(
         True,
-        "subtract the mean image from each frame and divide by the standard deviation, both from the first 200 batches of each game, so that the network sees the moving parts; each: divide every pixel by a deviation of its own, and show ten of them at most; rare: the same, but by no more than the common one, so that only what rarely changes is seen more strongly",
+        "subtract the mean image from each frame and divide by the standard deviation, both from the first 200 batches of each game, so that the network sees the moving parts; each: divide every pixel by its own standard deviation, and clip the result at 10; rare: the same, but divide by no more than the common deviation, so that only what rarely changes is amplified",
     )
     normalise_vectors: bool = flag(
         False,
-        "show vector observations to the network in deviations from their mean, both running over all that is learned from; they are saved and shipped with the weights",
+        "normalise vector observations by their running mean and standard deviation, which are saved with the weights",
     )
     use_popart: bool = flag(
         True,

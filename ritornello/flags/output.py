@@ -27,12 +27,12 @@ class OutputFlags(FlagGroup, effect="output"):
     log_interval_s: Positive = flag(5.0, "seconds between records of all metrics")
     gradient_metrics: bool = flag(
         False,
-        "measure the gradient of each layer in one update per --log_interval_s: its norm, the size of the step, and the share of zeros, and that of the values beside the policy's in each; python -m ritornello.analysis gradients draws them",
+        "measure the gradient of each layer in one update per --log_interval_s: its norm, the size of the step, and the share of zeros; also the gradient of the value loss beside that of the policy loss. python -m ritornello.analysis gradients draws them",
     )
     avg_buff_size: Count = flag(100, "games in the moving average of the return")
     console: Annotated[bool | Literal["messages"], Field(union_mode="left_to_right")] = flag(
         True,
-        "what is written to the terminal; True: progress and messages; messages: warnings and errors alone; False: a run, or a test, shows nothing there, neither progress nor warnings nor why it failed; train.log has all of it",
+        "what is written to the terminal; True: progress and messages; messages: only warnings and errors; False: nothing, not even why a run failed. train.log has all of it",
         of_this_command=True,
     )
     live: bool = flag(
@@ -54,7 +54,7 @@ class EvaluationFlags(FlagGroup, effect="output"):
 
     evaluate_every_steps: CountOrAuto = flag(
         0,
-        "agent steps between evaluations, in which the newest weights play whole games; 0: none. A process of its own plays them, with a twentieth of a busy machine. While it is busy, evaluations that fall due are left out; the last one is played before the program leaves",
+        "agent steps between evaluations, in which the newest weights play whole games; 0: none. A separate process plays them, with a twentieth of a busy machine. Of the evaluations that fall due meanwhile, only the last is played",
     )
     evaluation_games: Count = flag(
         5,
@@ -63,7 +63,7 @@ class EvaluationFlags(FlagGroup, effect="output"):
     )
     evaluation_preset: Text | None = flag(
         None,
-        "preset whose rules evaluations follow, e.g. sticky: what it says of sticky actions, the start of a game, and its length. None: the rules of training. In both cases lost lives end nothing, and the actions are those of the agent",
+        "preset, e.g. sticky, from which evaluations take the rules on sticky actions, the start of a game, and its length. None: the rules of training. In both cases a lost life does not end the game, and the actions are those of the agent",
     )
     evaluation_films: CountOrAuto = flag(
         0,

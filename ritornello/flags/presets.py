@@ -115,7 +115,7 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "image": Preset(
-        "images of any size that are not Atari's; what is used for them anyway",
+        "images other than Atari's; the default for them",
         {
             "reward_clipping_method": "none",
             "noop_threshold": 0,
