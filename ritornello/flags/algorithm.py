@@ -74,11 +74,11 @@ class AlgorithmFlags(FlagGroup, effect="learning"):
     )
     policy_cloning_loss_weight: Weight = flag(
         0.0,
-        "CLEAR: weight of KL(behaviour || policy) on replayed data, which keeps the policy near the stored one; 0: no such loss; the paper has 0.01",
+        "CLEAR: weight of KL(behaviour || policy) on replayed data, which keeps the policy near the stored one; the paper has 0.01",
     )
     value_cloning_loss_weight: Weight = flag(
         0.0,
-        "CLEAR: weight of the squared difference of the values on replayed data, which keeps them near the stored ones; 0: no such loss; the paper has 0.005",
+        "CLEAR: weight of the squared difference of the values on replayed data, which keeps them near the stored ones; the paper has 0.005",
     )
     kl_div_threshold: Bound = flag(0.3, "LASER: largest divergence of a trusted state, in nats")
     kl_mask_kind: TrustRegion | Literal["none"] = flag(

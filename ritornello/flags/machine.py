@@ -91,14 +91,14 @@ class MachineFlags(FlagGroup):
     )
     learner_count: Count = flag(
         1,
-        "learners on this machine, each a process with workers, replay and batches of its own. They make each update together, as one learner with a batch of --learner_count times --batch_size. For several machines use torchrun (docs/several_learners.md)",
+        "number of learner processes on this machine. They make each update together, as one learner with a batch of --learner_count times --batch_size. For several machines use torchrun (docs/several_learners.md)",
         le=64,
         of_this_command=True,
         effect="learning",
     )
     background: bool = flag(
         False,
-        "run everything, the learner included, at low priority (niceness 15 for the learner, and 19 for workers; on Linux the whole session has the lowest if the run has one of its own). The run is slow while other programs compute",
+        "run everything at low priority: niceness 15 for the learner and 19 for workers; on Linux the session, if the run has its own, gets the lowest. The run is slow while other programs compute",
         of_this_command=True,
         effect="machine",
     )

@@ -42,7 +42,7 @@ class OutputFlags(FlagGroup, effect="output"):
     )
     sink: SinkName = flag(
         "",
-        "outputs that also receive records: wandb, mlflow, trackio (docs/library.md; extras wandb, mlflow, trackio), or <module>:<name> of your own (docs/your_own.md); several with commas",
+        "outputs that also receive records: wandb, mlflow, trackio (docs/library.md), or <module>:<name> of your own (docs/your_own.md); several with commas",
         of_this_command=True,
     )
     tensorboard: bool = flag(True, "write TensorBoard event files")

@@ -106,7 +106,7 @@ class RunFlags(FlagGroup):
     )
     trust_env_module: bool = flag(
         False,
-        "also import the module of an environment, network, algorithm, sink or kind of replay named module:Id whose name comes from a file (checkpoint, flags.json, model.json, sequence) and was not typed. This runs the code of the module, so use it only for files of your own. The flag itself is never read from a file",
+        "also import the modules of parts (module:Id) that a file names (checkpoint, flags.json, model.json, sequence) and you did not type. This runs their code, so use it only for files of your own. The flag itself is never read from a file",
         of_this_command=True,
         effect="command",
     )
