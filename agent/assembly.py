@@ -37,6 +37,7 @@ from ritornello.flags.parts import ALGORITHMS, AUTO, NETWORKS
 from ritornello.replay.manager import ReplayManager
 from ritornello.replay.parameters import (
     BufferConfig,
+    automatic_fill_in,
     buffer_names,
     make_buffers,
     parse_replay_parameters,
@@ -257,10 +258,14 @@ class Blueprint:
             local_rank=_seat(flags, place),
             worker_count=worker_count,
         )
+        if flags.training_fill_in_factor == "auto":
+            environments = choices.worker_count * choices.envs_per_worker
+            share = automatic_fill_in(replay_configs(flags), environments)
+            flags = flags.model_copy(update={"training_fill_in_factor": share})
         model = model_of_shapes(flags, spec)
         if flags.op_mode != "test":
             make_algorithm(flags).check(model)
-        buffers = make_buffers(buffer_configs(flags, spec), flags.training_fill_in_factor)
+        buffers = make_buffers(buffer_configs(flags, spec), fill_in_factor=0)
         features = model.feature_count if any(b.needs_stored_features for b in buffers) else 0
         return cls(
             flags,
@@ -392,7 +397,7 @@ class Blueprint:
         """Return empty replay buffers."""
         configs = buffer_configs(self.flags, self.env_spec)
         return ReplayManager(
-            make_buffers(configs, fill_in_factor=self.flags.training_fill_in_factor),
+            make_buffers(configs, float(self.flags.training_fill_in_factor)),
             [config.sample_ratio for config in configs],
             self.flags.batch_size,
             child_generator(self.own_seed, "replay"),

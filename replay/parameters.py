@@ -42,6 +42,7 @@ SamplerClass: TypeAlias = type[Sampler]  # in BufferConfig, `type` is a field
 
 MAX_BUFFERS = 100
 MAX_TEXT = 100_000  # characters of the parameter
+LEAST_FILL_IN, FIRST_UNROLLS = 0.05, 3  # see `automatic_fill_in`
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,19 @@ def normal_form(configs: Sequence[BufferConfig]) -> list[dict[str, Any]]:
         }
         for config in configs
     ]
+
+
+def automatic_fill_in(configs: Sequence[BufferConfig], environments: int) -> float:
+    """Return the share of its capacity that each buffer must hold before anything is drawn from it.
+
+    The largest then holds FIRST_UNROLLS of each of the `environments`, or is full. The first
+    unrolls alone are all of one moment of the game, and the states from which their values are
+    bootstrapped are in none of them. Nothing says what these are worth: values learned from them
+    again and again run away (docs/results.md, "Many environments").
+    """
+    capacities = [config.capacity for config in configs if not config.sets_the_pace]
+    needed = FIRST_UNROLLS * environments / max(capacities, default=1)
+    return max(LEAST_FILL_IN, min(1.0, needed)) if capacities else LEAST_FILL_IN
 
 
 def make_buffers(configs: Sequence[BufferConfig], fill_in_factor: float) -> list[Buffer]:

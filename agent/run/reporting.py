@@ -219,7 +219,7 @@ def _goal(flags: Flags, folder: RunFolder) -> Goal:
     games = tuple(game_name(env_id) for env_id in flags.env.split(","))
     several = games if len(games) > 1 else ()
     title = f"{len(games)} games" if several else flags.env
-    fill_in = flags.training_fill_in_factor
+    fill_in = float(flags.training_fill_in_factor)
     return Goal(title, as_typed(folder.path), flags.environment_max_steps, several, fill_in)
 
 

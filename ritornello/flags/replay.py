@@ -29,9 +29,11 @@ class ReplayFlags(FlagGroup, effect="learning"):
         main=True,
         also="replay",
     )
-    training_fill_in_factor: Fraction01 = flag(
-        0.05,
-        "share of the capacity of each replay buffer (queues and circular ones excepted) that must be filled before training starts",
+    training_fill_in_factor: Annotated[
+        Fraction01 | Literal["auto"], Field(union_mode="left_to_right")
+    ] = flag(
+        "auto",
+        "share of the capacity of each replay buffer (queues and circular ones excepted) that must be filled before training starts; auto: 0.05, or more, until the largest holds three unrolls of each environment",
     )
     discarding_strategy: DiscardingStrategy = flag(
         "block",

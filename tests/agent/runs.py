@@ -32,6 +32,7 @@ def make_blueprint(env=COUNTING, **values):
         "clip_rewards": False,
         "feature_out_layer_size": 16,
         "learner_thread_count": 1,
+        "training_fill_in_factor": 0.05,
     }
     return Blueprint.draw(Flags(**{**defaults, **values}))
 

@@ -6,7 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ritornello.core.errors import ConfigError
-from ritornello.replay.parameters import make_buffers, normal_form, parse_replay_parameters
+from ritornello.replay.parameters import (
+    automatic_fill_in,
+    make_buffers,
+    normal_form,
+    parse_replay_parameters,
+)
 from ritornello.replay.several_games import split_by_task
 from tests.replay.builders import (
     attentive,
@@ -172,3 +177,21 @@ def test_the_normal_form_is_json_and_parses_to_the_same_configs(buffers):
     text = json.dumps(normal_form(configs))
     assert parse_replay_parameters(text) == configs
     assert normal_form(parse_replay_parameters(text)) == normal_form(configs)
+
+
+@pytest.mark.parametrize(
+    ("buffers", "environments", "unrolls"),
+    [
+        ([queue(4, 0.5), standard(1000, 0.5)], 16, [1, 50]),  # a twentieth is enough
+        ([queue(4, 0.5), standard(1000, 0.5)], 120, [1, 360]),
+        ([queue(4, 0.5), standard(1000, 0.25), elite(200, 0.25)], 120, [1, 360, 72]),
+        ([queue(4, 0.5), standard(300, 0.5)], 120, [1, 300]),  # more than it can hold
+        ([queue(4, 1)], 120, [1]),
+    ],
+)
+def test_learning_waits_until_each_environment_has_played_three_unrolls(
+    buffers, environments, unrolls
+):
+    configs = parse_replay_parameters(buffers)
+    made = make_buffers(configs, automatic_fill_in(configs, environments))
+    assert [buffer.min_size for buffer in made] == unrolls
