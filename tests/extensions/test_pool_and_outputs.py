@@ -11,7 +11,6 @@ from ritornello.agent.run.tally import Tally
 from ritornello.agent.run.trainer import Trainer
 from ritornello.analysis.__main__ import main as analyse
 from ritornello.core.errors import ConfigError
-from ritornello.flags.options import Flags
 from ritornello.flags.parsing import parse
 from ritornello.flags.parts import SINKS
 from ritornello.metrics.record import UndeclaredMetricError, check_declared, declare
@@ -52,9 +51,9 @@ def test_a_metric_of_ones_own_is_declared_beside_what_records_it():
 
 def test_a_sink_of_ones_own_gets_what_is_reported(tmp_path):
     folder = new_folder(tmp_path)
-    flags = Flags(sink=SHORT, basic_verbose=False, tensorboard=False, reproducible=True)
-    blueprint = make_blueprint(reproducible=True, environment_max_steps=200)
-    with closing(Reporting(folder, flags)) as reporting:
+    asked = {"sink": SHORT, "basic_verbose": False, "tensorboard": False}
+    blueprint = make_blueprint(reproducible=True, environment_max_steps=200, **asked)
+    with closing(Reporting(folder, blueprint.flags)) as reporting:
         Trainer(Run(blueprint, folder), reporting.open_sinks(), reporting.flush).run()
         reporting.close_sinks()
     lines = (folder.path / "short.txt").read_text("utf-8").splitlines()
