@@ -258,10 +258,6 @@ class Blueprint:
             local_rank=_seat(flags, place),
             worker_count=worker_count,
         )
-        if flags.training_fill_in_factor == "auto":
-            environments = choices.worker_count * choices.envs_per_worker
-            share = automatic_fill_in(replay_configs(flags), environments)
-            flags = flags.model_copy(update={"training_fill_in_factor": share})
         model = model_of_shapes(flags, spec)
         if flags.op_mode != "test":
             make_algorithm(flags).check(model)
@@ -294,6 +290,19 @@ class Blueprint:
         # Counted in updates, each of which takes the new steps of every learner.
         several = self.place.world_size if self.flags.schedule_in_updates else 1
         return self.flags.schedule_steps * several
+
+    @property
+    def fill_in_factor(self) -> float:
+        """Share of its capacity that each replay buffer must hold before learning begins."""
+        flags, choices = self.flags, self.choices
+        if flags.training_fill_in_factor != "auto":
+            return flags.training_fill_in_factor
+        steps = flags.environment_max_steps // self.place.world_size
+        return automatic_fill_in(
+            replay_configs(flags),
+            environments=choices.worker_count * choices.envs_per_worker,
+            unrolls=steps // flags.r_f_steps,
+        )
 
     @property
     def own_seed(self) -> int:
@@ -397,7 +406,7 @@ class Blueprint:
         """Return empty replay buffers."""
         configs = buffer_configs(self.flags, self.env_spec)
         return ReplayManager(
-            make_buffers(configs, float(self.flags.training_fill_in_factor)),
+            make_buffers(configs, self.fill_in_factor),
             [config.sample_ratio for config in configs],
             self.flags.batch_size,
             child_generator(self.own_seed, "replay"),

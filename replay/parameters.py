@@ -42,7 +42,7 @@ SamplerClass: TypeAlias = type[Sampler]  # in BufferConfig, `type` is a field
 
 MAX_BUFFERS = 100
 MAX_TEXT = 100_000  # characters of the parameter
-LEAST_FILL_IN, FIRST_UNROLLS = 0.05, 3  # see `automatic_fill_in`
+LEAST_FILL_IN, FIRST_UNROLLS, LONGEST_FILL_IN = 0.05, 3, 0.1  # see `automatic_fill_in`
 
 
 @dataclass(frozen=True)
@@ -183,17 +183,20 @@ def normal_form(configs: Sequence[BufferConfig]) -> list[dict[str, Any]]:
     ]
 
 
-def automatic_fill_in(configs: Sequence[BufferConfig], environments: int) -> float:
+def automatic_fill_in(configs: Sequence[BufferConfig], *, environments: int, unrolls: int) -> float:
     """Return the share of its capacity that each buffer must hold before anything is drawn from it.
 
-    The largest then holds FIRST_UNROLLS of each of the `environments`, or is full. The first
-    unrolls alone are all of one moment of the game, and the states from which their values are
-    bootstrapped are in none of them. Nothing says what these are worth: values learned from them
-    again and again run away (docs/results.md, "Many environments").
+    This is LEAST_FILL_IN, or more, until the largest buffer holds FIRST_UNROLLS unrolls of each of
+    the `environments`, but at most LONGEST_FILL_IN of the `unrolls` of the whole run. The very
+    first unrolls all show the same moment of the game, and no unroll holds the states from which
+    their values are bootstrapped. Nothing corrects the values of these states, so that values which
+    are learned from the first unrolls alone diverge (docs/results.md, "Many environments").
     """
-    capacities = [config.capacity for config in configs if not config.sets_the_pace]
-    needed = FIRST_UNROLLS * environments / max(capacities, default=1)
-    return max(LEAST_FILL_IN, min(1.0, needed)) if capacities else LEAST_FILL_IN
+    largest = max((config.capacity for config in configs if not config.sets_the_pace), default=0)
+    if not largest:
+        return LEAST_FILL_IN
+    needed = min(FIRST_UNROLLS * environments, int(LONGEST_FILL_IN * unrolls))
+    return max(LEAST_FILL_IN, min(1.0, needed / largest))
 
 
 def make_buffers(configs: Sequence[BufferConfig], fill_in_factor: float) -> list[Buffer]:

@@ -77,7 +77,7 @@ def log_start(session: Session, folder: RunFolder) -> None:
         _log_resume(checkpoint)
     log.info(
         "starting workers; learning begins when replay is %.0f %% full. Ctrl-C saves and exits",
-        100 * float(flags.training_fill_in_factor),
+        100 * blueprint.fill_in_factor,
     )
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from rich.logging import RichHandler
 
+from ritornello.agent.assembly import Blueprint
 from ritornello.agent.run.status import Status
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.kept_settings import revive_loggers
 from ritornello.core.project import as_typed
 from ritornello.core.spec import game_name
 from ritornello.core.standard_error import limit_warnings
-from ritornello.flags.options import Flags
 from ritornello.flags.parts import SINKS
 from ritornello.metrics.console import ConsoleSink, Goal
 from ritornello.metrics.output_thread import BackgroundHandler, BackgroundSink, OutputThread
@@ -44,18 +44,19 @@ log = logging.getLogger(__name__)
 class Reporting:
     """The log and the sinks of one session. Belongs to the main thread, which closes it."""
 
-    def __init__(self, folder: RunFolder, flags: Flags, rank: int = 0) -> None:
+    def __init__(self, folder: RunFolder, blueprint: Blueprint) -> None:
         """Start the threads and the log in an existing folder; `open_sinks` comes next.
 
-        Learners with a `rank` above 0 write a log and records to files of their own, and nothing to
-        the terminal.
+        Learners after the first write a log and records to files of their own, and nothing to the
+        terminal.
         """
+        flags, rank = blueprint.flags, blueprint.place.rank
         self._folder = folder
         self._flags = flags
         self._rank = rank
         self._files = OutputThread("the files of the run")
         self._terminal = OutputThread("the terminal", TERMINAL_CAPACITY)
-        self._console = ConsoleSink(_goal(flags, folder))
+        self._console = ConsoleSink(_goal(blueprint, folder))
         self._own: list[OutputThread] = []  # of the sinks that --sink names
         self._sink: Sink = Tee([])
         self.status = Status(folder.path, None)  # `open_sinks` makes one that writes
@@ -214,13 +215,14 @@ class _Lines(logging.Handler):
         print(self.format(record), file=self._streams[record.levelno >= logging.ERROR], flush=True)
 
 
-def _goal(flags: Flags, folder: RunFolder) -> Goal:
+def _goal(blueprint: Blueprint, folder: RunFolder) -> Goal:
     """Return what the terminal shows about the run as a whole."""
+    flags = blueprint.flags
     games = tuple(game_name(env_id) for env_id in flags.env.split(","))
     several = games if len(games) > 1 else ()
     title = f"{len(games)} games" if several else flags.env
-    fill_in = float(flags.training_fill_in_factor)
-    return Goal(title, as_typed(folder.path), flags.environment_max_steps, several, fill_in)
+    steps, fill_in = flags.environment_max_steps, blueprint.fill_in_factor
+    return Goal(title, as_typed(folder.path), steps, several, fill_in)
 
 
 def _console_handler(console: ConsoleSink) -> logging.Handler:

@@ -122,7 +122,7 @@ class Session:
                 from ritornello.agent.stored.run_rewind import check_not_saved_since
 
                 check_not_saved_since(self.checkpoint)
-            with closing(Reporting(folder, flags)) as reporting:
+            with closing(Reporting(folder, self.blueprint)) as reporting:
                 return self._train(stop, folder, reporting)
 
     def _train_other(self, stop: StopSignals) -> Ending:
@@ -131,7 +131,7 @@ class Session:
         path.mkdir(parents=True, exist_ok=True)  # on another machine it is another folder
         place = self.blueprint.place
         folder = RunFolder(path)
-        with closing(Reporting(folder, self.blueprint.flags, place.rank)) as reporting:
+        with closing(Reporting(folder, self.blueprint)) as reporting:
             ending = self._train(stop, folder, reporting)
             error = ending.failure
             is_first = isinstance(error, LearnerLost) and 0 in error.ranks  # it cannot say it

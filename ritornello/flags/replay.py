@@ -33,7 +33,7 @@ class ReplayFlags(FlagGroup, effect="learning"):
         Fraction01 | Literal["auto"], Field(union_mode="left_to_right")
     ] = flag(
         "auto",
-        "share of the capacity of each replay buffer (queues and circular ones excepted) that must be filled before training starts; auto: 0.05, or more, until the largest holds three unrolls of each environment",
+        "share of the capacity of each replay buffer (queues and circular ones excepted) that must be filled before training starts; auto: 0.05, or more, until the largest buffer holds three unrolls of each environment, but at most a tenth of the run",
     )
     discarding_strategy: DiscardingStrategy = flag(
         "block",

@@ -40,8 +40,8 @@ def test_a_sink_that_hangs_holds_up_no_file_and_its_loss_is_said_once(folder, mo
     monkeypatch.setattr(reporting, "OWN_CAPACITY", 3)
     monkeypatch.setattr(reporting, "OWN_GRACE_S", 0.1)
     SINKS.add("hanging", lambda path: Hanging(), __name__)
-    flags = make_blueprint(sink=f"{__name__}:hanging", basic_verbose=False).flags
-    with closing(Reporting(folder, flags)) as reports:
+    blueprint = make_blueprint(sink=f"{__name__}:hanging", basic_verbose=False)
+    with closing(Reporting(folder, blueprint)) as reports:
         sink = reports.open_sinks()
         for number in range(9):
             sink.write(Record(updates=number))
@@ -54,9 +54,9 @@ def test_a_sink_that_hangs_holds_up_no_file_and_its_loss_is_said_once(folder, mo
 
 @pytest.mark.parametrize("console", [True, False])
 def test_the_log_gets_everything_and_the_console_what_was_asked_for(folder, capfd, console):
-    flags = make_blueprint(console=console).flags
+    blueprint = make_blueprint(console=console)
     mine = logging.getLogger("tests")
-    with closing(Reporting(folder, flags)) as reports:
+    with closing(Reporting(folder, blueprint)) as reports:
         reports.open_sinks().write(Record(updates=1))
         mine.debug("a detail")
         mine.error("all is lost")
@@ -89,7 +89,7 @@ DEEDS = {
 
 @pytest.mark.parametrize("deed", DEEDS)
 def test_why_a_run_failed_is_said_whatever_was_made_of_logging(folder, capfd, deed):
-    with closing(Reporting(folder, make_blueprint(console=True).flags)) as reports:
+    with closing(Reporting(folder, make_blueprint(console=True))) as reports:
         reports.open_sinks()
         with settings_kept():  # for the other tests
             DEEDS[deed]()

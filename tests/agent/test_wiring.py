@@ -160,8 +160,11 @@ def test_no_two_environments_play_the_same_game_and_no_two_actors_draw_alike():
     assert len(streams) == len(configs)
 
 
-def test_the_flags_of_a_run_say_how_far_replay_is_filled_before_learning_begins():
-    values = {"worker_count": 4, "envs_per_worker": 30, "training_fill_in_factor": "auto"}
-    blueprint = make_blueprint(replay_parameters="queue:4:0.5,standard:1000:0.5", **values)
-    assert blueprint.flags.to_json()["training_fill_in_factor"] == 0.36
-    assert [buffer.min_size for buffer in blueprint.replay().buffers] == [1, 360]
+@pytest.mark.parametrize(("factor", "held"), [("auto", 360), (0.2, 200)])
+def test_a_run_of_many_environments_fills_more_of_replay_unless_told_how_much(factor, held):
+    blueprint = make_blueprint(
+        worker_count=4, envs_per_worker=30, training_fill_in_factor=factor,
+        replay_parameters="queue:4:0.5,standard:1000:0.5",
+    )  # fmt: skip
+    assert [buffer.min_size for buffer in blueprint.replay().buffers] == [1, held]
+    assert blueprint.flags.training_fill_in_factor == factor, "a resume elsewhere chooses again"

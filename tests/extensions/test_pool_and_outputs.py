@@ -53,7 +53,7 @@ def test_a_sink_of_ones_own_gets_what_is_reported(tmp_path):
     folder = new_folder(tmp_path)
     asked = {"sink": SHORT, "basic_verbose": False, "tensorboard": False}
     blueprint = make_blueprint(reproducible=True, environment_max_steps=200, **asked)
-    with closing(Reporting(folder, blueprint.flags)) as reporting:
+    with closing(Reporting(folder, blueprint)) as reporting:
         Trainer(Run(blueprint, folder), reporting.open_sinks(), reporting.flush).run()
         reporting.close_sinks()
     lines = (folder.path / "short.txt").read_text("utf-8").splitlines()

@@ -179,19 +179,24 @@ def test_the_normal_form_is_json_and_parses_to_the_same_configs(buffers):
     assert normal_form(parse_replay_parameters(text)) == normal_form(configs)
 
 
+HALVES = [queue(4, 0.5), standard(1000, 0.5)]
+
+
 @pytest.mark.parametrize(
-    ("buffers", "environments", "unrolls"),
+    ("buffers", "environments", "unrolls", "held"),
     [
-        ([queue(4, 0.5), standard(1000, 0.5)], 16, [1, 50]),  # a twentieth is enough
-        ([queue(4, 0.5), standard(1000, 0.5)], 120, [1, 360]),
-        ([queue(4, 0.5), standard(1000, 0.25), elite(200, 0.25)], 120, [1, 360, 72]),
-        ([queue(4, 0.5), standard(300, 0.5)], 120, [1, 300]),  # more than it can hold
-        ([queue(4, 1)], 120, [1]),
+        (HALVES, 16, 10**5, [1, 50]),  # a twentieth is enough
+        (HALVES, 120, 10**5, [1, 360]),
+        ([queue(4, 0.5), standard(1000, 0.25), elite(200, 0.25)], 120, 10**5, [1, 360, 72]),
+        ([queue(4, 0.5), standard(300, 0.5)], 120, 10**5, [1, 300]),  # more than it can hold
+        (HALVES, 120, 1000, [1, 100]),  # a tenth of a short run
+        (HALVES, 120, 100, [1, 50]),
+        ([queue(4, 1)], 120, 10**5, [1]),
     ],
 )
 def test_learning_waits_until_each_environment_has_played_three_unrolls(
-    buffers, environments, unrolls
+    buffers, environments, unrolls, held
 ):
     configs = parse_replay_parameters(buffers)
-    made = make_buffers(configs, automatic_fill_in(configs, environments))
-    assert [buffer.min_size for buffer in made] == unrolls
+    share = automatic_fill_in(configs, environments=environments, unrolls=unrolls)
+    assert [buffer.min_size for buffer in make_buffers(configs, share)] == held
