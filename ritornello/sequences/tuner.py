@@ -25,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import math
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -77,23 +78,32 @@ class Range(Form):
         Raises:
           ValueError: if the range makes no sense.
         """
-        if self.choose is not None:
+        if self.choose is not None and self.model_fields_set == {"choose"}:
             choices = dict.fromkeys(json.dumps(choice) for choice in self.choose)
             return optuna.distributions.CategoricalDistribution(list(choices))
-        if self.low is None or self.high is None:
+        if self.choose is not None or self.low is None or self.high is None:
             raise ValueError("expected {from: number, to: number} or {choose: [a, b, ...]}")
-        if isinstance(self.low, int) and isinstance(self.high, int):
-            step = 1 if self.step is None else int(self.step)
+        if self._is_whole:
+            step = 1 if self.step is None else self.step
             return optuna.distributions.IntDistribution(self.low, self.high, self.log, step)
         return optuna.distributions.FloatDistribution(self.low, self.high, self.log, self.step)
+
+    @property
+    def _is_whole(self) -> bool:
+        return all(isinstance(value, int) for value in (self.low, self.high, self.step or 1))
 
     def flag(self, value: Any) -> Any:
         """Return the flag's value for a value of the study."""
         return json.loads(value) if self.choose is not None else value
 
     def extremes(self) -> list[Any]:
-        """Return the values to check before the first trial."""
-        return [self.low, self.high] if self.choose is None else self.choose
+        """Return the values to check before the first trial; if it has fractions, one of them."""
+        if self.choose is not None:
+            return self.choose
+        assert self.low is not None, "it has a distribution"
+        assert self.high is not None, "it has a distribution"
+        between = self.low + (self.step or (self.high - self.low) / math.pi)
+        return [self.low, self.high] if self._is_whole else [self.low, between, self.high]
 
 
 class Pruning(Form):
@@ -134,7 +144,7 @@ class Search(Form):
         return {**self.base, **chosen, "seed": seed}
 
     def extremes(self) -> list[PlannedRun]:
-        """Return runs that check whether every value can be tried: one for each extreme."""
+        """Return runs that check whether every value can be tried, see `Range.extremes`."""
         return [
             PlannedRun(f"{name}={shown(value, 60)}", self.seeds[0], {**self.base, name: value})
             for name, range_ in self.search.items()

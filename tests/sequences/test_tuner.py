@@ -85,6 +85,12 @@ def starts(folder, run=0):
             {"search": {"lr": {"choose": []}}},
             r"search.lr.choose is \[\]: expected at least 1 item$",
         ),
+        (
+            {"search": {"lr": {"from": 0.1, "to": 0.5, "choose": [0.3]}}},
+            r"search.lr: expected \{from: number, to: number\} or \{choose",
+        ),
+        ({"search": {"lr": {"choose": [0.3], "log": True}}}, "search.lr: expected"),
+        ({"search": {"r_f_steps": {"from": 1, "to": 4, "step": 0}}}, "step > 0"),
         ({"search": {"env": {"choose": ["a"]}}}, "base or in search"),
         ({"base": {}}, "expected steps"),
     ],
@@ -92,6 +98,24 @@ def starts(folder, run=0):
 def test_what_makes_no_sense_is_told_with_its_key(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=message):
         load(tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    "range_", [{"from": 4, "to": 8.0}, {"from": 4, "to": 8, "step": 0.5}, {"from": 4, "to": 7.0}]
+)
+def test_fractions_of_a_whole_flag_are_refused_before_the_first_trial(tmp_path, capsys, range_):
+    path = tmp_path / "search.yaml"
+    path.write_text(json.dumps({**SEARCH, "search": {"batch_size": range_}}))
+    given = [f"--tune={path}", f"--results_dir={tmp_path / 'results'}"]
+    assert multi_train.main(given) == 2
+    assert "batch_size" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_fraction_as_a_step_between_whole_bounds_makes_fractions(tmp_path):
+    range_ = load(tmp_path, search={"gamma": {"from": 0, "to": 1, "step": 0.25}}).search["gamma"]
+    drawn = range_.distribution(optuna)
+    assert (drawn.low, drawn.high, drawn.step) == (0.0, 1.0, 0.25)
 
 
 def test_the_worth_of_a_run_that_ended_early_is_that_it_stayed_where_it_was(tmp_path):
