@@ -131,12 +131,14 @@ def _do(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) 
     if folder is None:
         return 0
     folder.claim()
-    try:
+    with folder.lock as lock:
+        if arguments.resume:  # again: until the claim, another process may have written it
+            folder = _folder(terminal, arguments, rest, is_search)
+            assert folder is not None, "it is no dry run"
+            folder.lock = lock
         folder.save()  # with the runs that it has got
         with terminal.in_background():
             return (_tune if is_search else _run)(terminal, folder)
-    finally:
-        folder.lock.release()
 
 
 def _folder(

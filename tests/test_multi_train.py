@@ -429,6 +429,24 @@ def test_the_program_runs_resumes_and_reports(tmp_path, fake_main, monkeypatch, 
     assert multi_train.main([f"--report={made}"]) == 0
 
 
+@pytest.mark.process
+def test_what_another_process_did_just_before_a_resume_is_not_overwritten(
+    tmp_path, fake_main, monkeypatch
+):
+    folder, claim = begin(tmp_path, "Ok-v0"), SequenceFolder.claim
+
+    def claim_when_the_other_ends(resumed):
+        monkeypatch.setattr(SequenceFolder, "claim", claim)
+        run_sequence(folder, Interrupts())
+        claim(resumed)
+
+    monkeypatch.setattr(SequenceFolder, "claim", claim_when_the_other_ends)
+    done_by_the_other = folder.runs
+    assert multi_train.main([f"--resume={folder.path}"]) == 0
+    assert SequenceFolder.open(folder.path).runs == done_by_the_other
+    assert not folder.lock.is_held()
+
+
 def test_a_misspelt_environment_is_found_before_the_first_run(tmp_path, capsys):
     plan = tmp_path / "mine.yaml"
     plan.write_text("grid: {env: [CartPole-v1, 'PongNoFrameskip-v4,BreakoutNoFrameskp-v4']}\n")
