@@ -430,6 +430,25 @@ def test_the_program_runs_resumes_and_reports(tmp_path, fake_main, monkeypatch, 
 
 
 @pytest.mark.process
+@pytest.mark.parametrize(
+    ("place", "is_file"),
+    [("", True), ("run.lock", False), ("output.log", False), ("overrides.json", False)],
+)
+def test_what_lies_in_the_place_of_a_file_of_one_run_fails_that_run_alone(
+    tmp_path, fake_main, capsys, place, is_file
+):
+    folder = begin(tmp_path, "Ok-v0", "Ok-v0")
+    path = folder.path / folder.runs[0].name / place
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("") if is_file else path.mkdir()
+    assert multi_train.main([f"--resume={folder.path}"]) == 1
+    runs = SequenceFolder.open(folder.path).runs
+    assert [run.status for run in runs] == ["failed", "done"]
+    (told,) = (line for line in capsys.readouterr().out.splitlines() if " 1/2 " in line)
+    assert str(path) in told
+
+
+@pytest.mark.process
 def test_what_another_process_did_just_before_a_resume_is_not_overwritten(
     tmp_path, fake_main, monkeypatch
 ):

@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 from ritornello.core.atomic_file import write_json
+from ritornello.core.errors import ConfigError, first_line
 from ritornello.core.file_lock import FileLock
 from ritornello.core.leaving import wait_for_killed
 from ritornello.core.process_death import environment_for_child
@@ -140,16 +141,21 @@ def _attempt(
     """
     run, began_s = folder.runs[index], time.monotonic()
     path, before_s = folder.path / run.name, run.seconds  # of earlier attempts
-    path.mkdir(exist_ok=True)
     lock = FileLock(path / RUN_LOCK_FILE)
 
     def seconds() -> float:
         return before_s + time.monotonic() - began_s
 
-    def finish(**changes: Any) -> None:
+    def finish(reason: str = "", **changes: Any) -> None:
         run = folder.update(index, **changes)
-        progress(run, run.seconds)
+        shown = {"status": f"{run.status}: {reason}: "} if reason else {}
+        progress(run.model_copy(update=shown), run.seconds)
 
+    try:
+        path.mkdir(exist_ok=True)
+        lock.acquire()
+    except (OSError, ConfigError) as error:  # something else lies there
+        return finish(first_line(error), status="failed")
     while not lock.acquire():
         if interrupts.stop or time.monotonic() - began_s >= ORPHAN_WAIT_S:
             return finish(status="stopped" if interrupts.stop else "waiting")
@@ -160,7 +166,10 @@ def _attempt(
         if folder.has_ended(run):  # and whoever ran it could not note it any more
             return finish(status="done", exit_code=None)
         run = folder.update(index, status="running", exit_code=None)
-        process = _start(folder, run, slot, lock)
+        try:
+            process = _start(folder, run, slot, lock)
+        except OSError as error:
+            return finish(first_line(error), status="failed")
         running[process] = None
         for _ in _until_ended(process, running, interrupts):
             progress(run, seconds())
