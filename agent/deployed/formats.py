@@ -21,7 +21,7 @@ from ritornello.agent.deployed.graph import ActingGraph
 from ritornello.agent.deployed.page import PAGE, page
 from ritornello.agent.deployed.preprocessing import PREPROCESSING, preprocessing
 from ritornello.agent.session import prepare
-from ritornello.agent.stored.model_file import write_folder
+from ritornello.agent.stored.model_file import check_is_of_export, write_folder
 from ritornello.core.atomic_file import as_json
 from ritornello.core.errors import ConfigError, first_line
 from ritornello.core.project import install_extra
@@ -41,8 +41,7 @@ def deploy(url: str, kind: str, output: Path, *, trust: bool = False) -> list[st
       CheckpointError: if there is no sound agent.
       ConfigError: if this format cannot hold the agent, or the folder has other files.
     """
-    if (output / PAGE).exists() and not (output / PREPROCESSING).exists():
-        raise ConfigError(f"{output} has a {PAGE} that is not of an export: give another folder.")
+    check_is_of_export(output, PREPROCESSING, [*NETWORKS.values(), PAGE])
     session = prepare(["--op_mode=test", f"--load_model_url={url}", f"--trust_env_module={trust}"])
     blueprint, checkpoint = session.blueprint, session.checkpoint
     assert checkpoint is not None, "prepare loads the checkpoint of a test"

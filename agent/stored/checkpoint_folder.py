@@ -73,6 +73,11 @@ def resolve(url: Path | str) -> list[Path]:
         raise CheckpointError(
             f"{as_typed(folder)} holds several agents: give one of {_listed(inside)}."
         )
+    if not found and (folder / MODEL_WEIGHTS).is_file():
+        raise CheckpointError(
+            f"{as_typed(folder)} is a model folder already: copy it. Expected a run folder, or a "
+            "checkpoint file (.pt)."
+        )
     if not found:
         raise CheckpointError(
             f"No checkpoint in {folder}. Expected update_*.pt, step_*.pt or best.pt there: the run "

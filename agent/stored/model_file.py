@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,8 +109,9 @@ def save_model(
         of the weights is added.
 
     Raises:
-      ConfigError: if the folder belongs to a run, or cannot be written.
+      ConfigError: if the folder belongs to a run or to another program, or cannot be written.
     """
+    check_is_of_export(folder, FLAGS, [WEIGHTS, FACTS])
     # Weights may lie in memory as NHWC, and two of them in one place; the file has one order, and
     # each by itself.
     content = tensors_to_bytes(
@@ -144,6 +145,15 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> None:
                 places.enter_context(atomic_path(folder / name)).write_bytes(content)
     except OSError as error:
         raise ConfigError(f"Cannot write the folder {folder}: {error}.") from error
+
+
+def check_is_of_export(folder: Path, mark: str, names: Sequence[str]) -> None:
+    """Raise ConfigError if a folder has one of the files `names`, and no `mark` of an export."""
+    for name in names:
+        if (folder / name).exists() and not (folder / mark).exists():
+            raise ConfigError(
+                f"{folder} has a {name} that is not of an export: give another folder."
+            )
 
 
 def check_is_of_no_run(folder: Path) -> None:

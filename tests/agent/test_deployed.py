@@ -223,8 +223,11 @@ def test_the_script_of_the_page_plays_the_shipped_agent_of_pong(tmp_path, kind):
 def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
     agent = write_agent(tmp_path / "agent")
     (tmp_path / "README.md").write_text("mine")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "network.onnx").write_text("theirs")
     for folder, more, message in (
-        (tmp_path, [], "not of an export"),
+        (tmp_path, [], "has a README.md that is not of an export"),
+        (tmp_path / "theirs", [], "has a network.onnx that is not of an export"),
         (tmp_path / "out", ["--card"], "--card and --push are of model folders"),
     ):
         arguments = [f"--load_model_url={agent}", f"--output={folder}", "--format=torch", *more]

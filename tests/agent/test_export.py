@@ -12,6 +12,7 @@ from ritornello.agent.stored.model_file import load_model
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.evaluator import evaluate
 from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import CheckpointError
 from tests.agent.runs import make_blueprint, saved_state, silent
 
 RETURNS = [1.0, 2.0, 6.0]
@@ -94,6 +95,24 @@ def test_a_score_is_shipped_if_these_very_weights_were_tested(run, tmp_path, blu
     # The same update of a run that was resumed from before it: other weights.
     report_file.write_text(json.dumps({**report, "agent_steps": STEPS + 1}))
     assert export(load(run), tmp_path / "counting")["test"] is None
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.json"])
+def test_a_model_of_another_library_is_left_alone(run, tmp_path, capsys, name):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / name).write_text("theirs")
+    with pytest.raises(SystemExit):
+        main([f"--load_model_url={run}", f"--output={tmp_path / 'theirs'}"])
+    assert f"has a {name} that is not of an export" in capsys.readouterr().err
+    (file,) = (tmp_path / "theirs").iterdir()
+    assert file.read_text() == "theirs"
+
+
+def test_a_model_cannot_be_exported_again_and_the_message_says_that_it_is_one(run, tmp_path):
+    export(load(run), tmp_path / "counting")
+    for url in (tmp_path / "counting", "models/pong"):
+        with pytest.raises(CheckpointError, match="is a model folder already: copy it"):
+            load(url)
 
 
 def test_a_mistake_is_one_message_and_status_2(tmp_path, capsys):
