@@ -94,12 +94,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments, unknown = parser.parse_known_args(ours)
     rest = [*unknown, *typed]  # for main.py; whatever that does not know is refused below
     told = ("list", "report", "resume", "sequence", "tune")
-    wishes = [name for name in told if getattr(arguments, name)]
+    wishes = [name for name in told if getattr(arguments, name) not in (None, False)]
     if not wishes and not rest:
         parser.print_help()
         return 2
     try:
         named_values(rest, vars(arguments))
+        for name in wishes:
+            if getattr(arguments, name) == "":
+                raise ConfigError(f"--{name} needs a value (--help explains it).")
         if len(wishes) != 1 and wishes != ["resume", "sequence"]:
             raise ConfigError(
                 "give one of --list, --sequence, --tune, --resume and --report, or --resume with "

@@ -484,6 +484,9 @@ def test_a_misspelt_environment_is_found_before_the_first_run(tmp_path, capsys):
         (["--sequence=smoke", "--tune=search.yaml"], "give one of --list, --sequence"),
         (["--seed=1"], "give one of --list, --sequence"),
         (["smoke"], "'smoke' is not an option"),
+        *(([f"--{name}="], f"--{name} needs a value") for name in ("resume", "sequence", "tune")),
+        (["--report="], "--report needs a value"),
+        (["--sequence=smoke", "--resume="], "--resume needs a value"),
     ],
 )
 def test_what_neither_this_program_nor_main_knows_is_refused_with_what_is_near(typed, said, capsys):

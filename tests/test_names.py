@@ -54,6 +54,8 @@ def test_one_command_starts_a_run_and_then_goes_on_with_it(tmp_path, monkeypatch
     [
         (["--learning_rate=1"], "--learning_rate is not an option here: write --lr"),
         (["--track=True"], "write --sink=wandb"),
+        *(([f"--{x}="], f"--{x} needs a value, e.g. --{x}=results/<run>") for x in COMMANDS),
+        (["--resume_or_start="], "--resume_or_start needs a value"),
         (["--lr"], "--lr needs a value, e.g. --lr=0.00025"),
         (["resume", "x"], "write --resume=<run folder>"),
         (["--resume=a", "--test=b"], "--resume and --test cannot be done at once"),

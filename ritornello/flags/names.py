@@ -139,7 +139,7 @@ def named_values(argv: Sequence[str], others: Iterable[str] = ()) -> dict[str, s
             )
         if not is_known:
             problems.append(unknown_option(name, others))
-        elif not equals:
+        elif not equals or (not value and name in (*COMMANDS, RESUME_OR_START)):
             problems.append(f"--{name} needs a value, e.g. --{name}={_example(name)}")
         elif name in COMMANDS:
             commands.append(name)

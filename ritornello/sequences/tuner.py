@@ -384,4 +384,7 @@ def _told() -> Iterator[None]:
         if not any(frame.f_globals["__name__"].startswith("optuna.") for frame, _ in frames):
             raise
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise TuningFailed(f"{STUDY_FILE} cannot be used: {shown_text(lines[0], 300)}") from error
+        raise TuningFailed(
+            f"{STUDY_FILE} cannot be used: {shown_text(lines[0], 300)}: put back a sound copy, or "
+            "begin anew."
+        ) from error

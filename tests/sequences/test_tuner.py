@@ -226,4 +226,6 @@ def test_the_program_tunes_resumes_and_refuses(tmp_path, capsys):
     (folder / "study.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
     file.write_text(json.dumps({**SEARCH, "trials": 9}))
     assert multi_train.main([f"--resume={folder}"]) == 1
-    assert "study.db cannot be used" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "study.db cannot be used" in error
+    assert "put back a sound copy, or begin anew" in error
