@@ -67,6 +67,7 @@ from ritornello.core.command_line import add_switch, printable, with_home
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown_text
+from ritornello.core.project import sequence_command
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, answer_by, leave_at_once, let_through
 from ritornello.flags.kinds import MAX_AGENTS
@@ -223,7 +224,7 @@ def _run(terminal: Terminal, folder: SequenceFolder) -> int:
     for run in (run for run in unfinished if run.status != "waiting"):
         terminal.plainly(f"{run.status}: {run.name} (see {path}/{run.name}/output.log)")
     if unfinished:
-        terminal.plainly(f"To go on: python multi_train.py --resume={shlex.quote(path)}")
+        terminal.plainly(f"To go on: {sequence_command()} --resume={shlex.quote(path)}")
     return 1 if unfinished else 0
 
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from ritornello import multi_train
 from ritornello.analysis.compare_sequence import compare_sequence, write_report
 from ritornello.core.errors import ConfigError
+from ritornello.core.project import sequence_command
 from ritornello.flags.options import Flags
 from ritornello.metrics.curve import curve_of
 from ritornello.metrics.run_files import read_records
@@ -423,7 +424,7 @@ def test_the_program_runs_resumes_and_reports(tmp_path, fake_main, monkeypatch, 
     assert made.name.startswith("mine_")
     shown = capsys.readouterr().out
     assert "failed" in shown
-    assert "--resume=" in shown
+    assert f"To go on: {sequence_command()} --resume={made}" in shown
     fake_main.write_text(FAKE_MAIN.replace("Fail-v0", "Never-v0"))
     assert multi_train.main([f"--resume={made}"]) == 0
     assert multi_train.main([f"--report={made}"]) == 0

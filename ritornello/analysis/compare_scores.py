@@ -27,6 +27,7 @@ from ritornello.analysis.options import matching, split_label
 from ritornello.analysis.statistics import FEW, mean_estimate
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
+from ritornello.core.project import main_command
 from ritornello.metrics.curve import Curve
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def read_tables(places: Sequence[str]) -> list[Table]:
         if not found:
             raise ConfigError(
                 f"--scores={pattern}: there is no {SCORES}. Expected such a file, or a run folder "
-                "with one: python main.py --op_mode=test --test_all_checkpoints=True writes it."
+                f"with one: {main_command()} --op_mode=test --test_all_checkpoints=True writes it."
             )
         for file in found:
             if file.resolve() in given:  # it would pass for another seed with the same returns

@@ -5,6 +5,7 @@ They are read from the records of a run that was trained with --gradient_metrics
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from ritornello.analysis.figure import evenly, heat_map, save
 from ritornello.analysis.options import command_parser, say_written
 from ritornello.core.atomic_file import writable_folder, write_csv
 from ritornello.core.errors import ConfigError
+from ritornello.core.project import main_command
 from ritornello.metrics.charts import INK, figure_text, new_figure, tick, title
 from ritornello.metrics.run_files import read_records
 
@@ -49,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     if not measured:
         raise ConfigError(
             f"{run} has no records of gradients. Train with --gradient_metrics=True, or go on with "
-            f"a run: python main.py --resume={run} --gradient_metrics=True."
+            f"a run: {main_command()} --resume={shlex.quote(str(run))} --gradient_metrics=True."
         )
     rows = [
         (steps, layer, *(f"{of[name]:.6g}" if name in of else "" for name in QUANTITIES))

@@ -37,6 +37,7 @@ from ritornello.analysis.run_facts import (
 from ritornello.core.atomic_file import csv_text, write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json
+from ritornello.core.project import main_command
 from ritornello.metrics.curve import BEST, RETURN, SCORE, Curve, curve_of, undisturbed_share
 from ritornello.metrics.energy import EnergyBook
 from ritornello.metrics.record import Record
@@ -319,7 +320,7 @@ def _labelled(runs: Sequence[Run], by: str) -> list[Run]:
         if missing:
             raise ConfigError(
                 f"--by={by}: {run.source} has no flag {missing[0]!r}. Give names that "
-                "`python main.py --help=all` lists; runs read from CSV files have only a label."
+                f"`{main_command()} --help=all` lists; runs read from CSV files have only a label."
             )
     return [relabelled(run, label_by(names, run.flags)) for run in runs]
 

@@ -51,6 +51,13 @@ def main_command() -> str:
     return f"{python_command()} {as_typed(MAIN_PROGRAM)}"
 
 
+def sequence_command() -> str:
+    """Return the beginning of a command line, as typed here, that runs multi_train.py."""
+    if not IS_CLONE:
+        return f"{main_command()} sequence"
+    return f"{python_command()} {as_typed(PROJECT_ROOT / 'multi_train.py')}"
+
+
 def install_extra(name: str) -> str:
     """Return the command that installs an extra of pyproject.toml into this environment."""
     return f"pip install -e '.[{name}]'" if IS_CLONE else f"pip install 'ritornello[{name}]'"

@@ -16,6 +16,7 @@ from pathlib import Path
 from ritornello.core.errors import ConfigError
 from ritornello.core.nearest_names import american
 from ritornello.core.plain_data import shown, shown_text
+from ritornello.core.project import main_command
 from ritornello.core.run_layout import CHECKPOINTS
 from ritornello.flags.earlier import is_earlier
 from ritornello.flags.group import marks_of
@@ -178,7 +179,7 @@ def unknown_option(name: str, others: Iterable[str] = ()) -> str:
     known = {*Flags.model_fields, *COMMANDS, RESUME_OR_START, *others}
     near = difflib.get_close_matches(name, sorted(known), 3)
     hint = f"; did you mean {' or '.join('--' + n for n in near)}?" if near else ""
-    return f"unknown option --{shown_text(name)}{hint} (python main.py --help=all lists all)"
+    return f"unknown option --{shown_text(name)}{hint} ({main_command()} --help=all lists all)"
 
 
 def _example(name: str) -> str:

@@ -20,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
+from ritornello.core.project import sequence_command
 from ritornello.flags.earlier import modern
 from ritornello.flags.flags_file import FlagsFile, read_flags_file
 from ritornello.flags.group import marks_of
@@ -81,7 +82,7 @@ def parse(
     if "trust_env_module" in multi_train:
         raise ConfigError(
             "multi_train gives trust_env_module, which only the command line may: "
-            "python multi_train.py --sequence=<name> --trust_env_module=True"
+            f"{sequence_command()} --sequence=<name> --trust_env_module=True"
         )
     trust_typed(cli)
     said = {**multi_train, **cli}

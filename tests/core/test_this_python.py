@@ -33,9 +33,12 @@ def test_printed_commands_name_the_interpreter_of_the_shell(tmp_path, monkeypatc
     monkeypatch.setenv("PATH", f"{own}:/usr/bin:/bin")
     monkeypatch.chdir(project.PROJECT_ROOT)
     assert project.main_command() == "python main.py"
+    assert project.sequence_command() == "python multi_train.py"
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # not activated: `python` is another one, or none
     assert project.main_command() == f"{project.as_typed(project.Path(sys.executable))} main.py"
     monkeypatch.chdir(tmp_path)
     assert project.main_command() == f"{sys.executable} {project.MAIN_PROGRAM}"
+    assert project.sequence_command().endswith(str(project.PROJECT_ROOT / "multi_train.py"))
     monkeypatch.setattr(project, "IS_CLONE", False)
     assert project.main_command() == f"{sys.executable} -m ritornello"
+    assert project.sequence_command() == f"{sys.executable} -m ritornello sequence"
