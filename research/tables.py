@@ -229,22 +229,32 @@ def page(text: str) -> str:
 # --- everything that was tried -------------------------------------------------------------------
 
 
-def questions() -> dict[str, str]:
-    """Return what each experiment of the queue asks, those that are decided included."""
-    entries: list[dict[str, Any]] = []
-    for name in ("queue.yaml", "decided.yaml"):
-        entries += yaml.safe_load((HERE / name).read_text("utf-8"))
-    return {entry["name"]: " ".join(entry["question"].split()) for entry in entries}
+def entries() -> dict[str, Mapping[str, Any]]:
+    """Return the experiments of the queue, and those that are decided, by name."""
+    files = [HERE / name for name in ("queue.yaml", "decided.yaml")]
+    return {one["name"]: one for file in files for one in yaml.safe_load(file.read_text("utf-8"))}
+
+
+def words_of(entry: Mapping[str, Any]) -> list[str]:
+    """Return what an experiment asked, and its answer if it is decided, as Markdown."""
+    answer = entry.get("answer", "not decided yet.")
+    return [
+        " ".join(entry["question"].split()),
+        "",
+        f"**Answer**: {' '.join(answer.split())}",
+        "",
+    ]
 
 
 def tried() -> str:
-    """Return tried.md: each experiment, what it asked, and what its runs showed."""
-    asked = questions()
+    """Return tried.md: each experiment, what it asked, what its runs showed, and the answer."""
+    asked = entries()
     lines = [
         "# Everything that was tried",
         "",
         "Written by `make docs`; do not edit. Of each arm and game: the mean over the seeds of the",
         "mean return over the steps that all reached (area), and of the return at the end.",
+        "[decided.yaml](decided.yaml) has what was to count, written before the runs, and",
         "[docs/results.md](../docs/results.md) says what is known by them.",
     ]
     for folder in sorted(path for path in RESULTS.iterdir() if path.is_dir()):
@@ -255,7 +265,7 @@ def tried() -> str:
             continue
         rows = [(game, arm, *summary(runs)) for (game, arm), runs in sorted(arms.items())]
         head = ("game", "arm", "seeds", "steps", "area", "return")
-        text = [asked[folder.name], ""] if folder.name in asked else []
+        text = words_of(asked[folder.name]) if folder.name in asked else []
         lines += ["", f"## {folder.name}", "", *text, *markdown.table(head, rows)]
     return "\n".join(lines) + "\n"
 
