@@ -87,21 +87,15 @@ class ConsoleSink(Sink):
     (`RichHandler(console=sink.console)` for logging).
     """
 
-    def __init__(
-        self,
-        goal: Goal,
-        console: Console | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Show nothing before the first record. By default `console` is on stdout."""
-        self.console = console or Console(highlight=False)
+    def __init__(self, goal: Goal) -> None:
+        """Show nothing before the first record."""
+        self.console = Console(highlight=False)
         self._view = View(goal)
-        self._clock = clock
         self._shown_at: float | None = None
         self._pending = False
         self._live: Live | None = None
         self._closed = False
-        self._began = clock()
+        self._began = time.monotonic()
         self._waited_for = ""  # by the last line on a pipe
 
     def write(self, record: Record) -> None:
@@ -111,7 +105,7 @@ class ConsoleSink(Sink):
         self._view.add(record)
         self._pending = True
         interval_s = PANEL_INTERVAL_S if self.console.is_terminal else LINE_INTERVAL_S
-        if self._shown_at is None or self._clock() - self._shown_at >= interval_s:
+        if self._shown_at is None or time.monotonic() - self._shown_at >= interval_s:
             self._show()
 
     def close(self) -> None:
@@ -124,10 +118,10 @@ class ConsoleSink(Sink):
         self._closed = True
 
     def _show(self) -> None:
-        self._shown_at = self._clock()
+        self._shown_at = time.monotonic()
         self._pending = False
         waits_for = self._view.waits_for()
-        waits = f"{waits_for} ({self._clock() - self._began:.0f} s)" if waits_for else ""
+        waits = f"{waits_for} ({self._shown_at - self._began:.0f} s)" if waits_for else ""
         if self.console.is_terminal:
             if self._live is None:
                 self._live = Live(console=self.console, auto_refresh=False)

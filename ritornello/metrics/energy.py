@@ -14,12 +14,12 @@ processor takes. On most systems only root may read them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from ritornello.metrics.record import Record
 
-POWERCAP = Path("sys/class/powercap")
+POWERCAP = Path("/sys/class/powercap")
 COUNTED = ("package", "dram")  # beginnings of the names of counters
 # No counter moves as fast. A reading that says so is of one that was set back.
 MAX_POWER_W = 1000.0
@@ -28,14 +28,13 @@ MAX_POWER_W = 1000.0
 class ProcessorEnergy:
     """Measures since its last reading. One thread reads it."""
 
-    def __init__(self, root: Path = Path("/"), clock: Callable[[], float] = time.monotonic) -> None:
-        """Find the counters below the root of the file system, and begin a first interval."""
+    def __init__(self) -> None:
+        """Find the counters, and begin a first interval."""
         self.note = ""  # for the log: counters that are there and cannot be read
-        self._clock = clock
-        self._since_s = clock()
+        self._since_s = time.monotonic()
         self._last_j: dict[Path, float] = {}  # by folder of the counter
         try:
-            for folder in sorted((root / POWERCAP).glob("intel-rapl:*")):
+            for folder in sorted(POWERCAP.glob("intel-rapl:*")):
                 if (folder / "name").read_text(encoding="ascii").startswith(COUNTED):
                     self._last_j[folder] = _joules(folder / "energy_uj")
         except (OSError, ValueError) as error:
@@ -43,7 +42,7 @@ class ProcessorEnergy:
 
     def read(self) -> tuple[float, float] | None:
         """Return (joules, seconds) since the last reading; None if they are not known."""
-        now_s = self._clock()
+        now_s = time.monotonic()
         passed_s, self._since_s = now_s - self._since_s, now_s
         longest_j = MAX_POWER_W * max(passed_s, 1.0)  # counters move in jumps
         used: list[float] = []
@@ -65,8 +64,8 @@ class ProcessorEnergy:
         self._last_j = {}
         reason = getattr(error, "strerror", None) or error
         self.note = (
-            f"no energy is measured: the counters in /{POWERCAP} cannot be read ({reason}). If you "
-            f"may change that: sudo chmod a+r /{POWERCAP}/*/energy_uj"
+            f"no energy is measured: the counters in {POWERCAP} cannot be read ({reason}). If you "
+            f"may change that: sudo chmod a+r {POWERCAP}/*/energy_uj"
         )
 
 

@@ -14,7 +14,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -38,27 +37,18 @@ ENERGY = "energy"  # of a reading; the sum since the driver was loaded, in joule
 class Hardware:
     """Measures since its last reading. One thread reads it, every few seconds."""
 
-    def __init__(
-        self,
-        earlier: Iterable[Record] = (),
-        *,
-        root: Path = Path("/"),
-        gpu: Gpu | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, earlier: Iterable[Record]) -> None:
         """Begin a first interval.
 
-        `earlier` are the records of the run's earlier sessions, for the energy per step. The energy
-        counters are below `root`. `gpu` is by default the one that torch will use here.
+        `earlier` are the records of the run's earlier sessions, for the energy per step.
         """
         self.energy = EnergyBook(earlier)
-        self._processor = ProcessorEnergy(root, clock)
-        self._gpu = gpu or Gpu()
-        self._clock = clock
+        self._processor = ProcessorEnergy()
+        self._gpu = Gpu()
         self._cores = usable_cores()
-        self._pss_at_s = clock() - PSS_INTERVAL_S
         self._said: set[str] = set()
-        self._since_s = clock()
+        self._since_s = time.monotonic()
+        self._pss_at_s = self._since_s - PSS_INTERVAL_S
         self._own = _own_processes()
         psutil.cpu_percent(percpu=True)  # counts from its last call
 
@@ -67,7 +57,7 @@ class Hardware:
 
         `parts` has process id -> the part of the run that the process is ("learner", "workers").
         """
-        now_s = self._clock()
+        now_s = time.monotonic()
         passed_s, self._since_s = now_s - self._since_s, now_s
         values = self._read_own(passed_s, parts or {}) | self._read_everybody()
         values["system/memory_available_mb"] = psutil.virtual_memory().available / 1e6
@@ -162,11 +152,6 @@ def _temperature() -> dict[str, float]:
     return {}
 
 
-def load_nvml() -> Any:
-    """Return the library; ImportError if it is not installed."""
-    return importlib.import_module("pynvml")
-
-
 def uuid_in_use() -> str | None:
     """Return the driver's name of the GPU that torch computes on in this process, if any."""
     torch = sys.modules.get("torch")
@@ -183,15 +168,10 @@ class Gpu:
     once.
     """
 
-    def __init__(
-        self,
-        nvml: Callable[[], Any] = load_nvml,
-        in_use: Callable[[], str | None] = uuid_in_use,
-    ) -> None:
-        """Look at nothing yet; `in_use` returns the name of the used GPU once there is one."""
+    def __init__(self) -> None:
+        """Look at nothing yet."""
         self.is_used = False
         self.notes: list[str] = []  # what cannot be measured, each once
-        self._load, self._in_use = nvml, in_use
         self._ask: dict[str, Callable[[], float]] = {}  # by name of the metric
         self._last_j: float | None = None  # the driver's counter at the last reading
 
@@ -216,12 +196,12 @@ class Gpu:
 
     def _find(self) -> None:
         """Find out which values the GPU gives, once one is used."""
-        uuid = self._in_use()
+        uuid = uuid_in_use()
         if uuid is None:
             return
         self.is_used = True
         try:
-            nvml = self._load()
+            nvml: Any = importlib.import_module("pynvml")
             nvml.nvmlInit()
             gpu = nvml.nvmlDeviceGetHandleByUUID(uuid)
             core = nvml.NVML_TEMPERATURE_GPU

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ritornello.core.episode import EpisodeEnd
@@ -23,10 +23,9 @@ RECENT = ("return_raw", "length_steps", "length_frames")  # of a game: means sin
 class Rate:
     """Speed of a counter that only grows, between two reads."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, count: float = 0.0) -> None:
+    def __init__(self, count: float = 0.0) -> None:
         """Start now, at `count` (not 0 when a run was resumed)."""
-        self._clock = clock
-        self._at, self._count = clock(), count
+        self._at, self._count = time.monotonic(), count
 
     def rest(self, seconds: float) -> None:
         """Leave out `seconds` that have just passed."""
@@ -34,7 +33,7 @@ class Rate:
 
     def read(self, count: float) -> float | None:
         """Return the growth per second since the last read; None if no time has passed."""
-        now = self._clock()
+        now = time.monotonic()
         elapsed, growth = now - self._at, count - self._count
         if elapsed <= 0:
             return None

@@ -27,12 +27,11 @@ VALUES = {
 
 
 class Screen:
-    """A sink on a terminal or on a pipe, with a clock that the test moves."""
+    """A sink on a terminal or on a pipe."""
 
     def __init__(self, terminal):
-        self.file, self.now = io.StringIO(), 0.0
-        console = Console(file=self.file, force_terminal=terminal, width=60)
-        self.sink = ConsoleSink(GOAL, console, clock=lambda: self.now)
+        self.file, self.sink = io.StringIO(), ConsoleSink(GOAL)
+        self.sink.console = Console(file=self.file, force_terminal=terminal, width=60)
 
     def text(self):
         return self.file.getvalue()
@@ -42,11 +41,11 @@ def record(step, **values):
     return Record(step, 4 * step, step // 10, 3, wall_s=step / 10, values={**VALUES, **values})
 
 
-def test_a_pipe_gets_one_plain_line_every_few_seconds():
+def test_a_pipe_gets_one_plain_line_every_few_seconds(clock):
     screen = Screen(terminal=False)
     for step in range(0, 100, 10):  # a record each second
         screen.sink.write(record(step + 100))
-        screen.now += 1
+        clock.now_s += 1
     assert screen.text().count("\n") == 2
     screen.sink.close()
     screen.sink.close()
@@ -61,12 +60,12 @@ def test_a_pipe_gets_one_plain_line_every_few_seconds():
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_until_the_first_update_one_line_says_what_is_waited_for(terminal):
+def test_until_the_first_update_one_line_says_what_is_waited_for(terminal, clock):
     screen = Screen(terminal)
     for fill in (0.0, 0.0, 0.03, 0.04):
         values = {"workers/alive": 2.0, "replay/queue/fill": fill, "lag/mean_updates": 0.0}
         screen.sink.write(Record(0, 0, 0, 0, wall_s=0.0, values=values))
-        screen.now += 6
+        clock.now_s += 6
     screen.sink.write(record(100))
     screen.sink.close()
     text = screen.text()
@@ -77,14 +76,14 @@ def test_until_the_first_update_one_line_says_what_is_waited_for(terminal):
         assert len(text.splitlines()) == 3
 
 
-def test_a_terminal_is_drawn_at_most_twice_a_second_and_given_back():
+def test_a_terminal_is_drawn_at_most_twice_a_second_and_given_back(clock):
     screen = Screen(terminal=True)
     drawn = []
     for step in range(20):  # ten records a second
         before = len(screen.text())
         screen.sink.write(record(step))
         drawn.append(len(screen.text()) > before)
-        screen.now += 0.1
+        clock.now_s += 0.1
     assert sum(drawn) == 4
     assert drawn[0]
     screen.sink.close()

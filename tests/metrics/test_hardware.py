@@ -1,13 +1,14 @@
 """A machine of files: counters of energy, sensors and processes, and a false library of the GPU."""
 
 import os
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from psutil import NoSuchProcess
 
-from ritornello.metrics import hardware
+from ritornello.metrics import energy, hardware
 from ritornello.metrics.curve import undisturbed_share
 from ritornello.metrics.energy import MAX_POWER_W, EnergyBook, ProcessorEnergy
 from ritornello.metrics.hardware import Gpu, Hardware
@@ -17,32 +18,27 @@ RANGE_J = 262_143.0
 
 
 class Machine:
-    """The root of a file system with counters of energy, and a clock that a test moves."""
+    """A folder with counters of energy."""
 
-    def __init__(self, root):
-        self.root, self.now_s = root, 100.0
-
-    def clock(self):
-        return self.now_s
+    def __init__(self, folder):
+        self.folder = folder
 
     def zone(self, zone, name, joules):
-        folder = self.root / "sys/class/powercap" / zone
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = self.folder / zone
+        folder.mkdir(exist_ok=True)
         texts = {"name": name, "max_energy_range_uj": round(RANGE_J * 1e6)}
         for file, text in {**texts, "energy_uj": round(joules * 1e6)}.items():
             (folder / file).write_text(f"{text}\n")
         return folder / "energy_uj"
 
-    def energy(self):
-        return ProcessorEnergy(self.root, self.clock)
-
 
 @pytest.fixture
-def machine(tmp_path):
+def machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(energy, "POWERCAP", tmp_path)
     return Machine(tmp_path)
 
 
-def test_packages_and_memory_are_added_up_and_nothing_is_counted_twice(machine):
+def test_packages_and_memory_are_added_up_and_nothing_is_counted_twice(machine, clock):
     zones = {
         "intel-rapl:0": ("package-0", 10.0),
         "intel-rapl:0:0": ("core", 0.0),  # part of the package
@@ -54,46 +50,46 @@ def test_packages_and_memory_are_added_up_and_nothing_is_counted_twice(machine):
     }
     for zone, (name, joules) in zones.items():
         machine.zone(zone, name, joules)
-    energy = machine.energy()
+    processor = ProcessorEnergy()
     for zone, (name, joules) in zones.items():
         machine.zone(zone, name, joules + 100.0)
-    machine.now_s += 5.0
-    assert energy.read() == (pytest.approx(300.0), pytest.approx(5.0))
-    assert energy.note == ""
+    clock.now_s += 5.0
+    assert processor.read() == (pytest.approx(300.0), pytest.approx(5.0))
+    assert processor.note == ""
 
 
-def test_a_counter_that_starts_again_goes_on_but_not_if_it_was_unseen_or_set_back(machine):
+def test_a_counter_that_starts_again_goes_on_but_not_if_it_was_unseen_or_set_back(machine, clock):
     machine.zone("intel-rapl:0", "package-0", RANGE_J - 30.0)
-    energy = machine.energy()
+    processor = ProcessorEnergy()
     machine.zone("intel-rapl:0", "package-0", 20.0)
-    machine.now_s += 5.0
-    assert energy.read() == (pytest.approx(50.0), pytest.approx(5.0))
-    machine.now_s += RANGE_J / MAX_POWER_W + 1.0  # the computer slept, or the run was stopped
+    clock.now_s += 5.0
+    assert processor.read() == (pytest.approx(50.0), pytest.approx(5.0))
+    clock.now_s += RANGE_J / MAX_POWER_W + 1.0  # the computer slept, or the run was stopped
     machine.zone("intel-rapl:0", "package-0", 1010.0)
-    assert energy.read() is None
-    machine.now_s += 5.0
+    assert processor.read() is None
+    clock.now_s += 5.0
     machine.zone("intel-rapl:0", "package-0", 3.0)  # not a wrap: that would be 50 kW
-    assert energy.read() is None
-    machine.now_s += 5.0
+    assert processor.read() is None
+    clock.now_s += 5.0
     machine.zone("intel-rapl:0", "package-0", 13.0)
-    assert energy.read() == (pytest.approx(10.0), pytest.approx(5.0))
-    assert energy.note == ""
+    assert processor.read() == (pytest.approx(10.0), pytest.approx(5.0))
+    assert processor.note == ""
 
 
-def test_counters_that_cannot_be_read_are_said_and_never_estimated(machine):
-    assert (machine.energy().read(), machine.energy().note) == (None, "")  # there are none
+def test_counters_that_cannot_be_read_are_said_and_never_estimated(machine, clock):
+    assert (ProcessorEnergy().read(), ProcessorEnergy().note) == (None, "")  # there are none
     machine.zone("intel-rapl:0", "package-0", 1.0)
     secret = machine.zone("intel-rapl:1", "package-1", 1.0)
-    energy = machine.energy()
+    processor = ProcessorEnergy()
     secret.unlink()
     for _ in range(2):
-        machine.now_s += 5.0
-        assert energy.read() is None  # and not what one of the two packages has used
-        assert "chmod a+r" in energy.note
+        clock.now_s += 5.0
+        assert processor.read() is None  # and not what one of the two packages has used
+        assert "chmod a+r" in processor.note
         # An interval is missing: the rest would pass for the whole.
         machine.zone("intel-rapl:1", "package-1", 1.0)
     secret.write_text("no number")
-    assert "chmod a+r" in machine.energy().note
+    assert "chmod a+r" in ProcessorEnergy().note
 
 
 def test_energy_per_step_is_over_the_steps_in_which_it_was_measured_and_over_sessions():
@@ -111,7 +107,7 @@ def test_energy_per_step_is_over_the_steps_in_which_it_was_measured_and_over_ses
     assert (book.joules, book.steps) == (370.0, 3000)
     assert book.joules_per_million_steps == pytest.approx(100_000.0)
     assert EnergyBook(records[:1]).joules_per_million_steps is None
-    assert EnergyBook().joules_per_million_steps is None
+    assert EnergyBook([]).joules_per_million_steps is None
 
 
 class FalseNvml:
@@ -151,12 +147,23 @@ class FalseNvml:
         return answer
 
 
-def test_a_gpu_is_measured_from_the_moment_at_which_it_is_used():
-    nvml, used = FalseNvml(), []
-    gpu = Gpu(lambda: nvml, lambda: used[0] if used else None)
+@pytest.fixture
+def gpu_in_use(monkeypatch):
+    """Put a library and the name of a GPU in the places of the real ones."""
+
+    def use(nvml, uuid="GPU-1"):
+        monkeypatch.setitem(sys.modules, "pynvml", nvml)
+        monkeypatch.setattr(hardware, "uuid_in_use", lambda: uuid)
+
+    return use
+
+
+def test_a_gpu_is_measured_from_the_moment_at_which_it_is_used(gpu_in_use):
+    nvml, gpu = FalseNvml(), Gpu()
+    gpu_in_use(nvml, None)
     assert gpu.read() == ({}, None)
     assert not nvml.started
-    used.append("GPU-1")
+    gpu_in_use(nvml)
     gpu.read()
     nvml.energy_mj += 1_250_000
     values, joules = gpu.read()
@@ -173,16 +180,17 @@ def test_a_gpu_is_measured_from_the_moment_at_which_it_is_used():
     assert (nvml.started, gpu.notes) == (1, [])
 
 
-def test_what_a_gpu_does_not_tell_is_left_out_and_said_once():
-    nvml = FalseNvml("nvmlDeviceGetPowerUsage")
-    gpu = Gpu(lambda: nvml, lambda: "GPU-1")
+def test_what_a_gpu_does_not_tell_is_left_out_and_said_once(gpu_in_use):
+    gpu_in_use(FalseNvml("nvmlDeviceGetPowerUsage"))
+    gpu = Gpu()
     for _ in range(3):
         values, _joules = gpu.read()
         assert "system/gpu_power_w" not in values
         assert values["system/gpu_percent"] == 87.0
     (note,) = gpu.notes
     assert note.startswith("the GPU does not tell gpu_power_w")
-    unknown = Gpu(FalseNvml, lambda: "GPU-2")
+    gpu_in_use(FalseNvml(), "GPU-2")
+    unknown = Gpu()
     assert [unknown.read(), unknown.read()] == [({}, None), ({}, None)]
     (note,) = unknown.notes
     assert "its driver says Not Found" in note
@@ -218,14 +226,14 @@ def processes(monkeypatch):
     return FalseProcesses(monkeypatch)
 
 
-def test_a_machine_with_everything_is_measured_and_each_metric_is_declared(processes, machine):
+def test_a_machine_with_everything_is_measured_and_each_metric_is_declared(
+    processes, machine, gpu_in_use, clock
+):
     machine.zone("intel-rapl:0", "package-0", 1.0)
-    nvml = FalseNvml()
-    gpu = Gpu(lambda: nvml, lambda: "GPU-1")
-    gpu.read()
-    measured = Hardware(root=machine.root, gpu=gpu, clock=machine.clock)
+    gpu_in_use(FalseNvml())
+    measured = Hardware([])
     measured.read(0)
-    machine.now_s += 20.0
+    clock.now_s += 20.0
     machine.zone("intel-rapl:0", "package-0", 401.0)
     processes.used[os.getpid()] += 6.0
     processes.used[7] = 0.5  # a new process has the number
@@ -241,7 +249,7 @@ def test_a_machine_with_everything_is_measured_and_each_metric_is_declared(proce
     assert values["system/cpu_percent"] == pytest.approx(62.5)
     assert values["system/memory_mb"] == pytest.approx(4.0)
     assert values["system/pss_mb"] == pytest.approx(2.0)
-    machine.now_s += 1.0
+    clock.now_s += 1.0
     assert "system/pss_mb" not in measured.read(1000), "every 15 seconds"
     assert measured.new_notes() == []
     for name in values:
