@@ -43,10 +43,10 @@ class Place:
 
     lost_unrolls = 0  # with the process before
 
-    def __init__(self, name: str, config: Any, warden: Warden, clock: Callable[[], float]) -> None:
+    def __init__(self, name: str, config: Any, warden: Warden) -> None:
         """Start nothing before `launch`. `life` of `config` is that of the first process."""
         self.config = config
-        self.life = Supervised(name, warden, clock)
+        self.life = Supervised(name, warden)
 
     def launch(self, board: WeightBoard) -> None:
         """Start a process, also in place of one that died; raise OSError if that is impossible."""
@@ -72,11 +72,10 @@ class WorkerPlace(Place):
     """A worker's place, with its ring."""
 
     def __init__(
-        self, config: WorkerConfig, slots: int, mailbox: Mailbox | None, warden: Warden,
-        clock: Callable[[], float],
-    ) -> None:  # fmt: skip
+        self, config: WorkerConfig, slots: int, mailbox: Mailbox | None, warden: Warden
+    ) -> None:
         """Allocate a ring of `slots` blocks. `mailbox` is that of an inference server, or None."""
-        super().__init__(f"worker {config.worker_id}", config, warden, clock)
+        super().__init__(f"worker {config.worker_id}", config, warden)
         self.ring = UnrollRing(slots, config.num_envs, config.schema().nbytes)
         self.mailbox = mailbox
         self.unrolls = 0  # received in this life
@@ -126,14 +125,11 @@ class WorkerPlace(Place):
 class ServerPlace(Place):
     """The inference server's place, with the mailboxes that all its processes serve."""
 
-    def __init__(
-        self, config: ServerConfig, workers: list[WorkerConfig], warden: Warden,
-        clock: Callable[[], float],
-    ) -> None:  # fmt: skip
+    def __init__(self, config: ServerConfig, workers: list[WorkerConfig], warden: Warden) -> None:
         """Allocate a mailbox for each of the workers that will ask."""
         from ritornello.transport.mailbox import Bell, Mailbox
 
-        super().__init__("inference server", config, warden, clock)
+        super().__init__("inference server", config, warden)
         self.doorbell = Bell()
         self.mailboxes = [
             Mailbox(

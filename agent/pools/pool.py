@@ -47,7 +47,6 @@ class ProcessPool:
         max_restarts: int,
         server: ServerConfig | None = None,
         worker_timeout_s: float = WORKER_TIMEOUT_S,
-        clock: Callable[[], float] = time.monotonic,
         make_place: Callable[..., WorkerPlace] = WorkerPlace,
     ) -> None:
         """Allocate the shared memory; no process is started before `start`.
@@ -61,29 +60,26 @@ class ProcessPool:
           server: settings of the inference server; None: workers act themselves.
           worker_timeout_s: a process that has done nothing for so long is killed and replaced,
             while it starts after several times that; 0: never.
-          clock: monotonic clock, in seconds.
           make_place: makes the place of a worker.
         """
         self._board = board
         self._max_restarts = max_restarts
         self._timeout_s = worker_timeout_s
-        self._clock = clock
         self._warden = Warden()
         self._server = None
         if server is not None:
-            self._server = ServerPlace(server, configs, self._warden, clock)
+            self._server = ServerPlace(server, configs, self._warden)
         self.members = [  # the places of the workers; none after `stop`
             make_place(
                 config,
                 slots,
                 None if self._server is None else self._server.mailboxes[index],
                 self._warden,
-                clock,
             )
             for index, config in enumerate(configs)
         ]
         self._limit = RestartLimit(max_restarts, len(self._places()))
-        self._looked_at = clock()
+        self._looked_at = time.monotonic()
         self.restarts = 0
         self.hung = 0  # of those that died: killed for silence
         self.lost_unrolls = 0
@@ -117,7 +113,7 @@ class ProcessPool:
 
     def _wait(self, timeout_s: float) -> set[Any]:
         """Return the connections on which something has come; also when something is due."""
-        now = self._clock()
+        now = time.monotonic()
         signs: list[Any] = []
         for place in self._places():
             if place.life.connection is not None:
@@ -152,7 +148,7 @@ class ProcessPool:
     def _look_after(self) -> None:
         """Attend to each process: now and then, and at once when one ends."""
         ends = any(place.life.state is State.ENDING for place in self._places())
-        now = self._clock()
+        now = time.monotonic()
         if now - self._looked_at < LOOK_S and not ends:
             return
         self._looked_at = now
@@ -181,7 +177,7 @@ class ProcessPool:
 
     def _replace(self, place: Place, text: str, words: str, failure: str) -> None:
         """Log who died of what, and when it is replaced; raise WorkerDied if it is not."""
-        now = self._clock()
+        now = time.monotonic()
         verdict = self._limit.book_death(place.life.name, failure, now)
         if words:
             text += f". Its last words:\n{words}"
@@ -196,7 +192,7 @@ class ProcessPool:
         place.life.relaunch_at = now + verdict.delay_s
 
     def _launch_due(self) -> None:
-        now = self._clock()
+        now = time.monotonic()
         for place in self._places():
             if place.life.relaunch_at is not None and now >= place.life.relaunch_at:
                 try:

@@ -56,18 +56,17 @@ class Supervised:
     Used by one thread at a time; `describe` and `is_running` may be asked by any.
     """
 
-    def __init__(self, name: str, warden: Warden, clock: Callable[[], float]) -> None:
+    def __init__(self, name: str, warden: Warden) -> None:
         """Start nothing. `name` is for messages: "worker 3". `warden` ends orphans."""
         self.name = name
         self.state = State.ABSENT
         self.process: Any = None  # a multiprocessing Process of the spawn context
-        self.relaunch_at: float | None = None  # when a successor is due, on `clock`
+        self.relaunch_at: float | None = None  # when a successor is due, on `time.monotonic`
         self.connection: Connection | None = None  # our end of the pipe; None: nobody is there
         self.failure = ""  # the last words of the process, if it has said any
         self.hung = ""  # what was seen of it when it was killed for silence
         self._lifeline = Lifeline()
         self._warden = warden
-        self._clock = clock
         self._context = multiprocessing.get_context("spawn")
         self._deadline = 0.0  # of the present step of ENDING
         self._was_killed = False  # for not ending, and it is waited for no longer than KILL_WAIT_S
@@ -75,7 +74,7 @@ class Supervised:
 
     def _hush(self) -> None:
         self._seen = -1  # beats counted at the last look
-        self._listened_at = self._clock()
+        self._listened_at = time.monotonic()
         self._silent_s = 0.0
         self._is_spoken_of = False  # the user knows that it takes long to start
         self._asked_at_s: float | None = None  # silence at which it was asked for its stack
@@ -170,7 +169,7 @@ class Supervised:
         computer that slept) or busy would otherwise take its own absence for the silence of all
         others.
         """
-        now = self._clock()
+        now = time.monotonic()
         passed_s = min(now - self._listened_at, MAX_GAP_S, timeout_s / 4 or MAX_GAP_S)
         self._listened_at = now
         beat = self._lifeline.pulse.read()
@@ -229,7 +228,7 @@ class Supervised:
         """Expect the process to be gone soon: it has closed its pipe, or was killed."""
         if self.state is State.RUNNING:
             self.state = State.ENDING
-            self._deadline = self._clock() + wait_s
+            self._deadline = time.monotonic() + wait_s
 
     def cause_of_end(self) -> str | None:
         """Return how a process that is ENDING has ended, or None as long as it has not.
@@ -237,11 +236,11 @@ class Supervised:
         Afterwards the place is ABSENT, and nothing is left of what the process had started.
         """
         if not self.has_died():
-            if self._clock() < self._deadline:
+            if time.monotonic() < self._deadline:
                 return None
             if not self._was_killed:
                 self._was_killed = True
-                self._deadline = self._clock() + KILL_WAIT_S
+                self._deadline = time.monotonic() + KILL_WAIT_S
                 self.process.kill()
                 return None
             forget(self.process)
@@ -268,7 +267,7 @@ class Supervised:
         doing = self.present()[1]
         due = self.relaunch_at  # once, because another thread may take it away
         if self.state is State.ABSENT and due is not None:
-            doing = f"starts in {max(0.0, due - self._clock()):.0f} s"
+            doing = f"starts in {max(0.0, due - time.monotonic()):.0f} s"
         elif self.state is State.RUNNING:
             doing += f" for {time.monotonic() - self._lifeline.pulse.read().since:.0f} s"
         return f"{self.name}: {doing}"

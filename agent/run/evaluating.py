@@ -228,7 +228,7 @@ class Following(Evaluating):
         self._layout = snapshot_layout(run.blueprint)
         self._board = WeightBoard(self._layout.nbytes)
         self._warden = Warden()
-        self._life = Supervised(NAME, self._warden, time.monotonic)
+        self._life = Supervised(NAME, self._warden)
         self._order_now: Order | None = None  # what it plays
         self._rows: list[Row] = []
         self._last_look = time.monotonic()

@@ -41,6 +41,18 @@ def second_life_of(worker):
 
 
 @pytest.fixture
+def skip(monkeypatch):
+    """Move the monotonic clock on."""
+    real, skipped_s = time.monotonic, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: real() + skipped_s[0])
+
+    def skip(seconds):
+        skipped_s[0] += seconds
+
+    return skip
+
+
+@pytest.fixture
 def make_pool(pools, monkeypatch):
     """Pools of light workers."""
     monkeypatch.setattr(places, "run_worker", light_worker)
@@ -107,17 +119,14 @@ def test_a_stopped_server_is_replaced_and_workers_that_wait_for_it_are_not(make_
     assert "was waiting for the inference server" not in caplog.text
 
 
-def test_a_learner_that_was_asleep_for_hours_does_not_kill_its_workers(make_pool):
+def test_a_learner_that_was_asleep_for_hours_does_not_kill_its_workers(make_pool, skip):
     """Its clock jumps between two looks, and no worker has given a sign in between."""
-    skipped_s = [0.0]
-    pool = make_pool(
-        timeout_s=IMPATIENT_S, workers=2, clock=lambda: time.monotonic() + skipped_s[0]
-    )
+    pool = make_pool(timeout_s=IMPATIENT_S, workers=2)
     gather_until(pool, all_of(0, 1))
     for place in pool._places():
         os.kill(place.life.process.pid, signal.SIGSTOP)
     for _ in range(2):
-        skipped_s[0] += 3600.0
+        skip(3600.0)
         pool.poll(0.0)
     for place in pool._places():
         os.kill(place.life.process.pid, signal.SIGCONT)
@@ -136,19 +145,18 @@ def silent_life(pool, phase):
     return life
 
 
-def look_for(life, seconds):
-    """Look at it once a second, on a clock of the test."""
-    now = life._listened_at
-    for second in range(1, seconds + 1):
-        life._clock = lambda second=second: now + second
+def look_for(life, seconds, skip):
+    """Look at it once a second."""
+    for _ in range(seconds):
+        skip(1.0)
         life.listen(10.0)
 
 
-def test_building_environments_may_take_longer_than_a_step(make_pool):
+def test_building_environments_may_take_longer_than_a_step(make_pool, skip):
     life = silent_life(make_pool(), Phase.BUILDING)
-    look_for(life, 599)
+    look_for(life, 599, skip)
     assert life.is_running
-    look_for(life, 10)
+    look_for(life, 10, skip)
     assert not life.is_running
     assert life.hung.startswith("was building environments and model and gave no sign of life")
 
@@ -230,21 +238,20 @@ def test_a_successor_that_cannot_be_started_is_tried_again(make_pool, monkeypatc
     assert "worker 0 could not be started: [Errno 11] Resource temporarily" in caplog.text
 
 
-def test_a_back_off_holds_up_nobody_else(make_pool):
-    skipped_s = [0.0]
-    pool = make_pool(workers=2, clock=lambda: time.monotonic() + skipped_s[0])
+def test_a_back_off_holds_up_nobody_else(make_pool, skip):
+    pool = make_pool(workers=2)
     gather_until(pool, all_of(0, 1))
     for deaths in range(1, 9):
         os.kill(pool.members[0].life.process.pid, signal.SIGKILL)
         gather_until(pool, lambda _, deaths=deaths: pool.restarts == deaths)
         if deaths < 8:
-            skipped_s[0] += 60.0
+            skip(60.0)
             gather_until(pool, lambda _: pool.alive() == 2)
     taken = gather_until(pool, more_than(20))  # the next is due in a minute
     assert all_of(1)(taken)
     assert pool.alive() == 1
     assert pool.describe()[0].startswith("worker 0: starts in ")
-    skipped_s[0] += 60.0
+    skip(60.0)
     gather_until(pool, lambda taken: any(worker == 0 for worker, _ in taken))
 
 
