@@ -28,6 +28,7 @@ from ritornello.wrappers.user_code import import_module
 NEED_JAX = ("phys2d/", "tabular/")  # ids of Gymnasium whose package is no extra here
 
 ATARI_ENTRY_POINT = "ale_py.env:AtariEnv"
+MAX_NEAREST = 4  # ids that a message proposes
 GAME_KWARGS = ("mode", "difficulty")  # that --env_kwargs may give to an Atari game
 # Arguments that the rules of wrappers/atari.py decide, or that the C++ vector has as well.
 ALE_VECTOR_HONOURS = frozenset(signature(AtariEnv).parameters) - set(GAME_KWARGS)
@@ -193,8 +194,8 @@ def all_atari_ids() -> list[str]:
     )
 
 
-def _nearest_ids(name: str, count: int = 4) -> list[str]:
-    """Return up to `count` usable ids that look like `name`, best first; case does not matter."""
+def _nearest_ids(name: str) -> list[str]:
+    """Return MAX_NEAREST usable ids at most that look like `name` in any case, best first."""
     usable = {
         env_id.lower(): env_id
         for env_id, entry in gymnasium.registry.items()
@@ -205,11 +206,11 @@ def _nearest_ids(name: str, count: int = 4) -> list[str]:
     }
     usable |= {env_id.lower(): env_id for env_id in envpool_worlds()}
     asked = name.lower()
-    near = difflib.get_close_matches(asked, usable, n=2 * count)
+    near = difflib.get_close_matches(asked, usable, n=2 * MAX_NEAREST)
     # "pong" is no near spelling of "PongNoFrameskip-v4" by letters, but its beginning.
     stem = asked.split("-v")[0]
     begun = [key for key in usable if stem and key.split("/")[-1].startswith(stem)]
-    return [usable[key] for key in dict.fromkeys([*begun[::-1], *near])][:count]
+    return [usable[key] for key in dict.fromkeys([*begun[::-1], *near])][:MAX_NEAREST]
 
 
 @functools.cache

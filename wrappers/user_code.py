@@ -47,12 +47,12 @@ def told_in_one_line(env_id: str, doing: str) -> Iterator[None]:
 
 
 @contextmanager
-def told_if_slow(env_id: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
+def told_if_slow(env_id: str) -> Iterator[None]:
     """Report on standard error where the environment's code is, if it does not return.
 
     Before workers are started nobody watches over an environment, and one that hangs would leave
     the user in front of an empty terminal. It is not ended, because loading may take long. The
-    first line comes after `patience_s` seconds, and each later one after twice as long.
+    first line comes after PATIENCE_S seconds, and each later one after twice as long.
     """
     caller = threading.get_ident()
 
@@ -65,7 +65,7 @@ def told_if_slow(env_id: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
             f"{waited_s:.0f} s.{place} Still waiting; Ctrl-C ends it."
         )
 
-    with told_while_waiting(where, patience_s):
+    with told_while_waiting(where, PATIENCE_S):
         yield
 
 

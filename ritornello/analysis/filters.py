@@ -183,10 +183,8 @@ def convolutions(model: ActorCritic) -> dict[str, nn.Conv2d]:
     return {n: m for n, m in model.torso_net.named_modules() if isinstance(m, nn.Conv2d)}
 
 
-def preferred_images(
-    model: ActorCritic, conv: nn.Conv2d, steps: int, count: int = MAX_FILTERS
-) -> Tensor:
-    """Climb from noise to images that excite the first `count` filters of a layer most.
+def preferred_images(model: ActorCritic, conv: nn.Conv2d, steps: int) -> Tensor:
+    """Climb from noise to images that excite the first MAX_FILTERS filters of a layer most.
 
     The objective is a filter's mean activation over the image, before the nonlinearity; all steps
     have the same size, whatever the gradient is. The model's weights must not require gradients.
@@ -195,7 +193,7 @@ def preferred_images(
       [filters, *obs_shape] float32, in units of pixels, 0 to 255.
     """
     generator = torch.Generator().manual_seed(0)
-    count = min(count, conv.out_channels)
+    count = min(MAX_FILTERS, conv.out_channels)
     low, high = _bounds(model)
     span = (high - low).mean()
     middle = (low + high) / 2

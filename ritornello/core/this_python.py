@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 
 OLDEST = (3, 10)
@@ -11,14 +10,13 @@ NEEDED = ("numpy", "torch", "gymnasium", "ale_py", "cv2", "pydantic", "rich", "p
 STATUS = 2  # the command cannot be honoured
 
 
-def check_python(
-    version: tuple[int, ...] = sys.version_info[:2], find: Callable[[str], object] = find_spec
-) -> None:
+def check_python() -> None:
     """Exit with a sentence in place of a traceback if Python or the packages are the wrong ones.
 
     Runs on old versions of Python as well.
     """
-    missing = [name for name in NEEDED if find(name) is None]
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    version = sys.version_info
     if version < OLDEST:
         what = f"is {version[0]}.{version[1]}, expected {OLDEST[0]}.{OLDEST[1]} or newer"
     elif missing:

@@ -30,9 +30,8 @@ class Warden:
     started, or has died, workers that can still run end themselves.
     """
 
-    def __init__(self, leave_s: float = LEAVE_S) -> None:
-        """Start nothing; the first family does. Families have `leave_s` to leave by themselves."""
-        self._leave_s = leave_s
+    def __init__(self) -> None:
+        """Start nothing; the first family does."""
         self._heads: set[int] = set()  # of the families
         self._process: subprocess.Popen[bytes] | None = None
         self._was_tried = False
@@ -87,7 +86,7 @@ class Warden:
             # environment variables it takes 50 ms to start, and 10 MB.
             with children_deaf_to(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", str(PROGRAM), str(self._leave_s)],
+                    [sys.executable, "-I", "-S", str(PROGRAM), str(LEAVE_S)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

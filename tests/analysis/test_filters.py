@@ -101,15 +101,16 @@ def test_each_game_is_seen_through_its_own_statistics():
 
 
 @pytest.mark.parametrize("normalise", [False, "each"])
-def test_preferred_images_excite_their_own_filter(normalise):
+def test_preferred_images_excite_their_own_filter(normalise, monkeypatch):
+    monkeypatch.setattr(filters, "MAX_FILTERS", 5)
     spec = make_spec((2, 36, 36), stacked=2)
     model = make_small_model(spec, name="impala_shallow", normalise_pixels=normalise)
     if normalise:
         model.observe(torch.randint(0, 128, (8, 2, 36, 36), dtype=torch.uint8))
     model.requires_grad_(False)
     conv = model.torso_net.convs[0]
-    images = preferred_images(model, conv, steps=30, count=5)
-    noise = preferred_images(model, conv, steps=0, count=5)
+    images = preferred_images(model, conv, steps=30)
+    noise = preferred_images(model, conv, steps=0)
     assert images.shape == (5, 2, 36, 36)
     assert 0 <= images.min() < images.max() <= 255
 

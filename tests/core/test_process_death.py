@@ -88,7 +88,7 @@ def test_a_family_ends_with_children_in_other_sessions_also_after_its_head(head_
 STARTED_AGAIN = """
 import os, subprocess, sys, time
 from ritornello.core.process_death import FAMILY, mark_own_children
-from ritornello.core.warden import Warden
+from ritornello.core import warden
 mark_own_children()
 if len(sys.argv) == 1:
     os.execv(sys.executable, [sys.executable, "-c", {program!r}, "again"])
@@ -99,7 +99,8 @@ if copy == 0:
     os.setsid()
     os.close(1)
     time.sleep(3600)
-warden = Warden(0.2)
+warden.LEAVE_S = 0.2
+warden = warden.Warden()
 warden.keep_own_children()
 print(warden.pid, *[child.pid for child in children], copy, flush=True)
 {then}
@@ -151,8 +152,9 @@ def test_what_is_started_in_a_block_is_ended_but_for_multiprocessing(monkeypatch
 LEARNER = """
 import os, subprocess, sys, time
 from ritornello.core.process_death import Family
-from ritornello.core.warden import Warden
-warden, family = Warden({leave_s}), Family()
+from ritornello.core import warden
+warden.LEAVE_S = {leave_s}
+warden, family = warden.Warden(), Family()
 worker = subprocess.Popen(
     [sys.executable, "-c", {worker!r}.replace("MARK", family.mark)], stdout=subprocess.PIPE
 )

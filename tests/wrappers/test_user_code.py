@@ -2,7 +2,7 @@
 
 import threading
 
-from ritornello.wrappers.user_code import told_if_slow
+from ritornello.wrappers import user_code
 
 
 class Terminal:
@@ -24,7 +24,8 @@ class Terminal:
 def test_an_environment_that_does_not_come_back_is_named_with_its_line(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    with told_if_slow("MyEnv-v0", patience_s=0.01):
+    monkeypatch.setattr(user_code, "PATIENCE_S", 0.01)
+    with user_code.told_if_slow("MyEnv-v0"):
         hangs_until(terminal.has_two_lines)
     first, second, *_ = terminal.text.splitlines()
     assert first.startswith("env MyEnv-v0 is tried out, and has not come back for 0 s. It is in")
