@@ -27,9 +27,7 @@ class BatchCache(Generic[T]):
     when it is used. Depth 0 has no threads: `get` calls `produce` itself.
     """
 
-    def __init__(
-        self, produce: Callable[[], T | None], depth: int, threads: int = 1, name: str = "cache"
-    ) -> None:
+    def __init__(self, produce: Callable[[], T | None], depth: int, threads: int = 1) -> None:
         """Start the threads; with depth 0 there are none.
 
         Args:
@@ -38,7 +36,6 @@ class BatchCache(Generic[T]):
             threads, all of them call it at once.
           depth: number of batches that are ready or in the making.
           threads: number of threads that make batches.
-          name: first part of the names of the threads.
         """
         self._produce = produce
         self.depth = depth
@@ -53,7 +50,7 @@ class BatchCache(Generic[T]):
         self._threads = [
             # Daemons only so that a crash of the main thread can end the program: whatever they
             # raise is raised again by get().
-            threading.Thread(target=self._work, name=f"{name}-{i}", daemon=True)
+            threading.Thread(target=self._work, name=f"cache-{i}", daemon=True)
             for i in range(threads if depth else 0)
         ]
         for thread in self._threads:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -116,10 +116,6 @@ class Experience:
         learned = ~np.isnan(found)
         self.replay.feed_back(batch.item.tolist(), Outcome(np.where(learned, found, 0), learned))
 
-    def discard(self, ids: Sequence[int]) -> None:
-        """Drop items from which nothing can be learned, so that they are not drawn again."""
-        self.replay.discard(ids)
-
     def adapt(self, values: Mapping[str, float]) -> None:
         """Adapt settings to the values of a record; there is nothing to adapt here."""
 
@@ -133,10 +129,6 @@ class Experience:
         Those of the cache, if there is one, are over the time since the last call.
         """
         return {**self.replay.stats(), **self.pool.stats()}
-
-    def replay_contents(self) -> dict[str, Any]:
-        """Return the counters and the unrolls of the buffers, for a file of their own."""
-        return self.replay.state_dict(contents=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counters, for a checkpoint; in a serial run also the rollouts."""

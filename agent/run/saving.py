@@ -94,7 +94,7 @@ class Saving:
         `flush` writes records and games to the disk; False means that some are not there in time.
         """
         self._run = run
-        self._tally = run.tally
+        self._tally, self._replay = run.tally, run.experience.replay
         self._flush = flush
         self._restored_updates = self._looked_at_updates = run.tally.updates
         self._start_steps = run.tally.agent_steps
@@ -201,7 +201,7 @@ class Saving:
             run.state_dict(),
             updates=tally.updates,
             agent_steps=tally.agent_steps,
-            replay=run.experience.replay_contents() if run.flags.reproducible else None,
+            replay=self._replay.state_dict(contents=True) if run.flags.reproducible else None,
             replay_follows=self._save_time is not None,
         )
         self._last = tally.updates, time.monotonic()
@@ -213,8 +213,8 @@ class Saving:
         return True
 
     def _save_replay(self, save_time: SaveTime) -> None:
-        experience, stop = self._run.experience, self._run.stop
-        nbytes = 1e6 * experience.replay.stats()["replay/memory_mb"]
+        stop = self._run.stop
+        nbytes = 1e6 * self._replay.stats()["replay/memory_mb"]
         if self._is_ending and not save_time.fits(nbytes):
             log.warning(
                 "the weights of update %d are saved; replay (%.2f GB, %.0f s) is not, because the "
@@ -223,7 +223,7 @@ class Saving:
             )  # fmt: skip
             return
         began = time.monotonic()
-        path = self._writer.save_replay(self._tally.updates, experience.replay_contents())
+        path = self._writer.save_replay(self._tally.updates, self._replay.state_dict(contents=True))
         save_time.note(path.stat().st_size, time.monotonic() - began)
 
     def _save_best(self) -> bool:

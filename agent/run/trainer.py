@@ -208,7 +208,7 @@ class Trainer:
             self._learner_failed = error.culprit.name != "learner"
             bad_updates.note(error, batch.unpacked(), self._learner.version)
             self._learner_failed = False  # its state is that of before, and can be saved
-            self._experience.discard(batch.item[list(error.culprit.columns)].tolist())
+            self._experience.replay.discard(batch.item[list(error.culprit.columns)].tolist())
             return False
         except LearnerLost:
             raise  # the state is that of before, and can be saved

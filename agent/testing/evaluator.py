@@ -33,10 +33,10 @@ from ritornello.agent.testing.score_table import (
 from ritornello.agent.testing.whole_games import play_games, play_shown
 from ritornello.core.atomic_file import writable_folder, write_csv, write_json
 from ritornello.core.command_line import tell
-from ritornello.core.durations import duration
 from ritornello.core.errors import CheckpointError, EnvironmentFault
 from ritornello.core.project import as_typed
 from ritornello.flags.earlier import modern
+from ritornello.metrics.text import duration
 from ritornello.wrappers.start_line import describe
 
 # The flags that decide which games these are, besides --env.

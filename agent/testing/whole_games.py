@@ -24,9 +24,9 @@ from ritornello.agent.assembly import Blueprint
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.testing.player import Player, env_seeds, game_config, make_filmed_env
 from ritornello.agent.testing.score_table import Game, Life
-from ritornello.core.durations import duration
 from ritornello.core.errors import EnvironmentFault, PlatformError
 from ritornello.metrics.film import Film, FilmError
+from ritornello.metrics.text import duration
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.registry import (
     advice_on_limit,

@@ -124,15 +124,16 @@ def write_scores(folder: SequenceFolder) -> None:
     so each whole game of the last checkpoints is a row of the CSV.
     """
     pages = []
-    for file in (SCORES, SCORES_PER_LIFE):
-        tables = [table for _, table in _tables(folder, file)]
+    tested = {file: list(_tables(folder, file)) for file in (SCORES, SCORES_PER_LIFE)}
+    for file, of_runs in tested.items():
+        tables = [table for _, table in of_runs]
         if tables:
             kept = markdown.table(("configuration", "kept of the old games"), _kept(folder, tables))
             heading = f"# {shown_text(folder.name)}: {file}"
             pages.append("\n".join([heading, "", scores_page(tables), *kept, ""]))
     if pages:
         write_text(folder.path / SCORES_PAGE, "\n".join(pages))
-        write_csv(folder.path / GAMES_TABLE, GAME_COLUMNS, _games(folder))
+        write_csv(folder.path / GAMES_TABLE, GAME_COLUMNS, _games(tested[SCORES]))
 
 
 def kept(before: Sequence[Table], after: Sequence[Table], games: Sequence[str]) -> float | None:
@@ -182,9 +183,9 @@ def _tables(folder: SequenceFolder, file: str) -> Iterator[tuple[RunState, Table
                 yield run, table
 
 
-def _games(folder: SequenceFolder) -> Iterator[Sequence[object]]:
+def _games(tested: Sequence[tuple[RunState, Table]]) -> Iterator[Sequence[object]]:
     """Yield a row of GAME_COLUMNS for each whole game of the last checkpoints."""
-    for run, table in _tables(folder, SCORES):
+    for run, table in tested:
         last, group, env = table.checkpoints[-1], shown_text(run.group), shown_text(table.env)
         played = zip(last.returns.tolist(), last.lengths.tolist(), strict=True)
         for number, (returned, length) in enumerate(played):

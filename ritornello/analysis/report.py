@@ -24,7 +24,6 @@ from ritornello.analysis.places import ResultsFolder, evaluations, findings, log
 from ritornello.analysis.profiles import profiles_figure, scored_of
 from ritornello.analysis.run_facts import commit_text, default_flags, machine_text, own_command
 from ritornello.core.atomic_file import writable_folder, write_text
-from ritornello.core.durations import duration
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.core.run_layout import (
@@ -42,7 +41,7 @@ from ritornello.metrics.curve import undisturbed_share
 from ritornello.metrics.energy import EnergyBook
 from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import read_records
-from ritornello.metrics.text import short
+from ritornello.metrics.text import duration, short
 from ritornello.sequences.checks import is_inside
 from ritornello.sequences.folder import STATE_FILE, SequenceFolder
 

@@ -9,6 +9,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ritornello.flags.kinds import is_number
+
 # Passed over: what they said is fixed now.
 GONE = frozenset(
     {
@@ -80,18 +82,11 @@ def _argument(field: str, default: str) -> Callable[[dict[str, Any], Any], None]
             return  # a saved run has it, whether its algorithm knows it or not
         known = flags.get("algorithm_kwargs") or {}
         arguments = json.loads(known) if isinstance(known, str) else dict(known)
-        arguments[field] = json.loads(value) if _is_number(value) else value
+        is_numeral = isinstance(value, str) and is_number(value)
+        arguments[field] = json.loads(value) if is_numeral else value
         flags["algorithm_kwargs"] = json.dumps(arguments)
 
     return convert
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return isinstance(value, str)
 
 
 def _updates(flags: dict[str, Any], value: Any) -> None:

@@ -17,11 +17,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ritornello.core.durations import duration
 from ritornello.metrics.meters import Speed
 from ritornello.metrics.record import Record
 from ritornello.metrics.sinks import Sink
-from ritornello.metrics.text import MISSING, History, kilojoules, megabytes, percent, short
+from ritornello.metrics.text import (
+    MISSING,
+    History,
+    duration,
+    kilojoules,
+    megabytes,
+    percent,
+    short,
+)
 
 PANEL_INTERVAL_S = 0.5
 LINE_INTERVAL_S = 5.0

@@ -101,11 +101,11 @@ JOURNALS: dict[str, Callable[[Point, str], bool]] = {
 }
 
 
-def rewind(folder: Path, point: Point, now: datetime | None = None) -> list[Cut]:
+def rewind(folder: Path, point: Point, at: datetime) -> list[Cut]:
     """Cut lines from after a checkpoint, and lines that nobody can read.
 
-    Each journal is replaced at once, after the lines to cut are safely on the disk. `now` is the
-    time in the names, by default the present one.
+    Each journal is replaced at once, after the lines to cut are safely on the disk. `at` is the
+    time in the names.
 
     Returns:
       What was cut, for the log; empty if there was nothing to cut.
@@ -113,7 +113,6 @@ def rewind(folder: Path, point: Point, now: datetime | None = None) -> list[Cut]
     Raises:
       OSError: if the folder cannot be written to. Each journal is then as it was, or done.
     """
-    at = now or datetime.now()
     others = {path.name: Point.follows_record for path in sorted(folder.glob(OTHER_LEARNERS))}
     every = (
         _cut(folder / name, partial(follows, point), at)

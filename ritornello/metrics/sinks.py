@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Protocol, TextIO
 
 from ritornello.core.atomic_file import write_text
-from ritornello.core.durations import duration
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import ConfigError
 from ritornello.core.run_layout import GAMES
@@ -26,6 +25,7 @@ from ritornello.metrics.run_files import (
     open_for_append,
     read_games,
 )
+from ritornello.metrics.text import duration
 
 
 class Sink(Protocol):

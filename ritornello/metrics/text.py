@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 BLOCKS = "▁▂▃▄▅▆▇█"
 MISSING = "–"
 
@@ -38,6 +40,11 @@ def megabytes(value: float) -> str:
 def kilojoules(joules: float) -> str:
     """Return an energy in kJ."""
     return f"{short(joules / 1000)} kJ"
+
+
+def duration(seconds: float) -> str:
+    """Return h:mm:ss, with days in front where there are any: 0:00:59, 1 day, 2:03:04."""
+    return str(timedelta(seconds=int(seconds)))
 
 
 class History:

@@ -12,11 +12,11 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from ritornello.core.durations import duration
 from ritornello.core.plain_data import shown_text
 from ritornello.metrics.curve import RETURN
 from ritornello.metrics.output_thread import OutputThread
 from ritornello.metrics.run_files import last_record
+from ritornello.metrics.text import duration
 from ritornello.sequences.folder import RunState, SequenceFolder
 
 LINE_INTERVAL_S = 60.0  # between lines on a run where there is no terminal

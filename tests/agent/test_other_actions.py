@@ -189,7 +189,7 @@ def state_of_a_short_run(blueprint):
             if number > 10 and any(rollout["env"]["actions"]):  # in the middle of a game
                 break
         state = saved_state(blueprint, learner, tally=tally.state_dict(), **experience.state_dict())
-        return copy.deepcopy(state), copy.deepcopy(experience.replay_contents())
+        return copy.deepcopy(state), copy.deepcopy(experience.replay.state_dict(contents=True))
 
 
 @WORLDS

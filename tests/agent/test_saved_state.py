@@ -101,7 +101,9 @@ def saved(blueprint):
                 for episode in report.episodes:
                     tally.book_game(episode)
         state = saved_state(blueprint, learner, tally=tally.state_dict(), **experience.state_dict())
-        return Saved(copy.deepcopy(state), copy.deepcopy(experience.replay_contents()))
+        return Saved(
+            copy.deepcopy(state), copy.deepcopy(experience.replay.state_dict(contents=True))
+        )
 
 
 def restored(checkpoint, blueprint):

@@ -2,6 +2,7 @@ import csv
 import json
 import os
 from contextlib import closing
+from datetime import datetime
 
 import pytest
 
@@ -80,7 +81,7 @@ def test_journals_are_taken_back_with_the_run(tmp_path, thread):
     with (tmp_path / "findings.jsonl").open("a") as file:
         file.write('{"updates": "many"}\n[]\n{"upda')
     before = {path: (tmp_path / path).read_text() for path in ("findings.jsonl", "evaluations.csv")}
-    cuts = {cut.name: cut for cut in rewind(tmp_path, Point(7, 700))}
+    cuts = {cut.name: cut for cut in rewind(tmp_path, Point(7, 700), datetime.now())}
     assert (cuts["findings.jsonl"].lines, cuts["evaluations.csv"].lines) == (5, 1)
     for name, text in before.items():
         kept = (tmp_path / name).read_text()
@@ -89,4 +90,4 @@ def test_journals_are_taken_back_with_the_run(tmp_path, thread):
     assert [line["updates"] for line in kept] == [5, 7]
     with (tmp_path / "evaluations.csv").open(newline="") as file:
         assert [row["updates"] for row in csv.DictReader(file)] == ["5", "7"]
-    assert not rewind(tmp_path, Point(7, 700))
+    assert not rewind(tmp_path, Point(7, 700), datetime.now())

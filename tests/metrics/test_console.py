@@ -3,10 +3,9 @@ import io
 import pytest
 from rich.console import Console
 
-from ritornello.core.durations import duration
 from ritornello.metrics.console import ConsoleSink, Goal, View
 from ritornello.metrics.record import Record
-from ritornello.metrics.text import BLOCKS
+from ritornello.metrics.text import BLOCKS, duration
 
 GOAL = Goal("Pong", "results/Pong_1", max_agent_steps=1000)
 VALUES = {

@@ -67,7 +67,7 @@ def test_lines_of_later_updates_go_also_where_no_agent_step_was_made_since(tmp_p
     for updates, steps in ((1, 100), (2, 300), (3, 300), (4, 300), (5, 400)):
         sink.write(replace(at(updates), agent_steps=steps))
     sink.close()
-    rewind(tmp_path, Point(3, 300, training_steps=3 * 2 * 5))
+    rewind(tmp_path, Point(3, 300, training_steps=3 * 2 * 5), NOW)
     for name in ("Loss_file.txt", "lr_file.txt"):
         lines = (tmp_path / name).read_text().splitlines()
         assert [int(line.split(",")[-3]) for line in lines] == [10, 20, 30]
