@@ -1,8 +1,8 @@
 """The command `ritornello`, by which an installed package is used.
 
     ritornello train --env=CartPole-v1         python main.py --op_mode=train ...
-    ritornello resume <run>                    python main.py --op_mode=train_w_load ...
-    ritornello test <run>                      python main.py --op_mode=test ...
+    ritornello resume <run>                    python main.py --resume=<run> ...
+    ritornello test <run>                      python main.py --test=<run> ...
     ritornello sequence <name or file>         python multi_train.py --sequence=...
     ritornello compare --runs=...              python -m ritornello.analysis compare ...
     ritornello live [folder]                   python -m ritornello.live ...
@@ -17,6 +17,9 @@ import os
 import sys
 from collections.abc import Sequence
 
+from ritornello.core.nearest_names import did_you_mean
+from ritornello.core.plain_data import shown
+
 MODES = {"train": "train", "resume": "train_w_load", "test": "test"}
 MODULES = {
     "sequence": "ritornello.multi_train",
@@ -30,6 +33,8 @@ MODULES = {
 def command_of(arguments: Sequence[str]) -> list[str]:
     """Return module and arguments of the program that a command line of `ritornello` means."""
     word, *rest = arguments or ["--help"]
+    if word in ("resume", "test") and (not rest or rest[0][:1] != "-"):
+        return ["ritornello.main", f"--{word}={rest.pop(0) if rest else ''}", *rest]
     if word in MODES:
         named = [f"--load_model_url={rest.pop(0)}"] if rest and rest[0][:1] != "-" else []
         return ["ritornello.main", f"--op_mode={MODES[word]}", *named, *rest]
@@ -49,6 +54,12 @@ def main() -> None:
         print(__doc__)
         if not arguments or arguments == ["help"]:
             return
+    word = arguments[0] if arguments else ""
+    if word[:1] != "-" and word not in (*MODES, *MODULES):
+        hint = did_you_mean(word, (*MODES, *MODULES))
+        known = hint or f"expected {', '.join((*MODES, *MODULES))}"
+        print(f"error: there is no command {shown(word)}; {known}", file=sys.stderr)
+        sys.exit(2)
     module, *rest = command_of(arguments)
     os.execv(sys.executable, [sys.executable, "-m", module, *rest])
 
