@@ -267,8 +267,8 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="multi_train.py",
-        description=__doc__,
+        prog=sequence_command(),
+        description=(__doc__ or "").replace("python multi_train.py", sequence_command()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

@@ -1,5 +1,7 @@
 import pytest
 
+import multi_train
+from ritornello.core import project
 from ritornello.flags.group import marks_of
 from ritornello.flags.help import MAIN_FLAGS, help_text
 from ritornello.flags.names import topic_of
@@ -24,6 +26,15 @@ def test_each_help_shows_its_flags_and_no_others():
         word in help_text() for word in ("--resume=", "--test=", "--unroll_length=", *PRESETS)
     )
     assert len(help_text().splitlines()) < 125
+
+
+def test_an_installed_program_shows_examples_that_exist_there(monkeypatch, capsys):
+    monkeypatch.setattr(project, "IS_CLONE", False)
+    assert f"  {project.main_command()} --env=CartPole-v1 " in help_text()
+    assert multi_train.main([]) == 2
+    for text in (help_text(), capsys.readouterr().out):
+        assert "python main.py" not in text
+        assert "multi_train.py" not in text
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
+from ritornello.core.project import main_command
 from ritornello.flags.group import marks_of
 from ritornello.flags.options import GROUPS, Flags
 from ritornello.flags.presets import PRESETS, describe
@@ -107,7 +108,7 @@ def help_text(topic: str = "", width: int = 80) -> str:
             break_on_hyphens=False,
         ),
         "",
-        *EXAMPLES.splitlines(),
+        *EXAMPLES.replace("python main.py", main_command()).splitlines(),
     ]
     if topic == "all":
         for group in GROUPS:
