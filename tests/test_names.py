@@ -30,22 +30,22 @@ def test_a_flag_has_several_spellings(argv, expected):
     assert named_values(argv) == expected
 
 
-@pytest.mark.parametrize("given", ["--resume_or_start={run}", "--resume-or-start=~/results/a[1]"])
+@pytest.mark.parametrize("given", ["--resume_or_start={run}", "--resume-or-start=~/results/a+1"])
 def test_one_command_starts_a_run_and_then_goes_on_with_it(tmp_path, monkeypatch, given):
     monkeypatch.setenv("HOME", str(tmp_path))  # shells leave the ~ of an option as it is
-    run = tmp_path / "results" / "a[1]"
+    run = tmp_path / "results" / "a+1"
     argv = [given.format(run=run), "--seed=3"]
-    start = {"op_mode": "train", "results_dir": str(run.parent), "run_name": "a[1]", "seed": "3"}
+    start = {"op_mode": "train", "results_dir": str(run.parent), "run_name": "a+1", "seed": "3"}
     assert named_values(argv) == start
     (run / "checkpoints").mkdir(parents=True)
     assert named_values(argv) == start, "killed before its first checkpoint"
-    for name in ("a[1]", "a[1]_2", "a[1]_10"):
+    for name in ("a+1", "a+1_2", "a+1_10"):
         checkpoints = run.with_name(name) / "checkpoints"
         checkpoints.mkdir(parents=True, exist_ok=True)
         (checkpoints / "update_000000001.pt").touch()
         goes_on = {"op_mode": "train_w_load", "load_model_url": str(run.with_name(name))}
         assert named_values(argv) == {**goes_on, "seed": "3"}
-    (run.with_name("a[1]_11")).mkdir()
+    (run.with_name("a+1_11")).mkdir()
     assert named_values(argv)["load_model_url"].endswith("_10"), "nothing is saved there yet"
 
 
@@ -56,6 +56,7 @@ def test_one_command_starts_a_run_and_then_goes_on_with_it(tmp_path, monkeypatch
         (["--track=True"], "write --sink=wandb"),
         *(([f"--{x}="], f"--{x} needs a value, e.g. --{x}=results/<run>") for x in COMMANDS),
         (["--resume_or_start="], "--resume_or_start needs a value"),
+        (["--resume_or_start=results/a b"], "--resume_or_start=results/a b: the last name must be"),
         (["--lr"], "--lr needs a value, e.g. --lr=0.00025"),
         (["resume", "x"], "write --resume=<run folder>"),
         (["--resume=a", "--test=b"], "--resume and --test cannot be done at once"),

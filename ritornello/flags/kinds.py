@@ -112,12 +112,19 @@ def _printable(text: str) -> str:
 
 def _run_name(text: str) -> str:
     """Refuse a text that is not a plain name of a folder on every system."""
-    if not RUN_NAME.fullmatch(text):
-        raise ValueError(
-            "must be a plain name of at most 100 letters, digits and . _ + -, beginning with a "
-            "letter or a digit"
-        )
+    if problem := wrong_run_name(text):
+        raise ValueError(problem)
     return text
+
+
+def wrong_run_name(text: str) -> str:
+    """Return what the name of a run folder must be, or "" if `text` is one."""
+    if RUN_NAME.fullmatch(text):
+        return ""
+    return (
+        "must be a plain name of at most 100 letters, digits and . _ + -, beginning with a "
+        "letter or a digit"
+    )
 
 
 def _path(text: str) -> str:

@@ -20,6 +20,7 @@ from ritornello.core.project import main_command
 from ritornello.core.run_layout import CHECKPOINTS
 from ritornello.flags.earlier import is_earlier
 from ritornello.flags.group import marks_of
+from ritornello.flags.kinds import wrong_run_name
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import REPLAY
 from ritornello.flags.problems import listed
@@ -163,12 +164,18 @@ def _resumed_or_started(run: Path) -> dict[str, str]:
 
     A job that ended before its first checkpoint leaves a folder without one, and the next start
     gets `<run>_2`: the newest of them that has a checkpoint is the run.
+
+    Raises:
+      ConfigError: if a run has to be started, and none can have that name.
     """
     others = run.parent.glob(f"{glob.escape(run.name)}_[0-9]*")
     folders = {int(n): path for path in others if (n := path.name[len(run.name) + 1 :]).isdecimal()}
     for _, folder in sorted({1: run, **folders}.items(), reverse=True):
         if any((folder / CHECKPOINTS).glob("*.pt")):
             return {"op_mode": "train_w_load", "load_model_url": str(folder)}
+    if problem := wrong_run_name(run.name):
+        where = f"--{RESUME_OR_START}={shown_text(str(run))}"
+        raise ConfigError(f"{where}: the last name {problem}")
     return {"op_mode": "train", "results_dir": str(run.parent), "run_name": run.name}
 
 
