@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from ritornello.flags.names import flag_of
 from ritornello.flags.options import EFFECTS, Flags
 
 # Flags in which runs of one configuration may differ: what changes no learning, and the seed and
@@ -50,12 +51,24 @@ def commit_text(source: Mapping[str, Any]) -> str:
 def own_command(sessions: Sequence[Mapping[str, Any]]) -> str:
     """Return the commands that made a run, without its folder; the seed is left open."""
     first, *resumed = (session.get("command_line", [])[1:] for session in sessions)
-    kept = [x for x in first if not x.startswith(("--results_dir", "--run_name", "--seed"))]
+    kept = _without(first, "results_dir", "run_name", "resume_or_start", "seed")
     commands = [shlex.join(["python", "main.py", *kept]) + " --seed=<seed>"]
     for given in resumed:
-        kept = [x for x in given if not x.startswith(("--load_model_url", "--seed"))]
-        commands.append(shlex.join(["python", "main.py", *kept]) + " --load_model_url=<run>")
+        kept = _without(given, "op_mode", "load_model_url", "resume", "resume_or_start", "seed")
+        commands.append(shlex.join(["python", "main.py", *kept]) + " --resume=<run>")
     return " && ".join(dict.fromkeys(commands))
+
+
+def _without(given: Sequence[str], *flags: str) -> list[str]:
+    """Return a command line without these flags, written as `--name=value` or `--name value`."""
+    words, kept = list(given), []
+    while words:
+        name, equals, value = words.pop(0).partition("=")
+        if flag_of(name.removeprefix("--")) not in flags:
+            kept.append(name + equals + value)
+        elif not equals and words:
+            words.pop(0)
+    return kept
 
 
 @cache

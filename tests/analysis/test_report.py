@@ -97,7 +97,7 @@ def test_the_page_of_a_run_says_what_was_run_and_how_it_went(tmp_path, capsys):
         *("policy/entropy", "is low", "raise", "4.75", "update_9.pt", "18.25", "greedy"),
         *("12:02 INFO done", "27.5", "energy per million agent steps", "kJ", "100 %"),
         f"python main.py --env={PONG} --seed=7",
-        f"--load_model_url='{run}'",
+        f"--resume='{run}'",
         f"python -m ritornello.analysis compare '--runs={run}'",
         f"python -m ritornello.analysis report '{run}'",
     ):
