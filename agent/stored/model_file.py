@@ -68,7 +68,9 @@ class ShippedModel(Checkpoint):
     can_resume = False
 
     def output_folder(self, results: Path | str) -> Path:
-        """Return a folder of the model's name in `results`."""
+        """Return the model's folder if it lies in a run, else one of its name in `results`."""
+        if (self.home.parent / RECORDS).is_file():  # best_evaluated/: each run has one of that name
+            return self.home
         return Path(results) / (self.label or self.home.resolve().name)
 
 

@@ -18,7 +18,7 @@ from ritornello.agent.stored.model_file import (
     save_model,
 )
 from ritornello.core.errors import CheckpointError, ConfigError
-from ritornello.core.run_layout import FLAGS
+from ritornello.core.run_layout import FLAGS, RECORDS
 from tests.agent.builders import make_small_model, make_spec
 
 FLAG_VALUES = {"env": "Test-v0", "seed": 3, "results_dir": "/home/me", "device": "cuda"}
@@ -107,6 +107,11 @@ def test_what_is_made_with_a_model_goes_into_its_run_or_not_into_a_source(tmp_pa
         assert Checkpoint(path, {}).output_folder("results") == home
     write(tmp_path / "pong")
     assert load_model(tmp_path / "pong").output_folder("results") == Path("results", "pong")
+    for name in ("a", "b"):  # two runs: their best models have the same name
+        best = tmp_path / name / "best_evaluated"
+        write(best)
+        (best.parent / RECORDS).touch()
+        assert load_model(best).output_folder("results") == best
 
 
 def test_a_model_folder_is_known_by_what_lies_in_it(tmp_path):
