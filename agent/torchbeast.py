@@ -83,9 +83,12 @@ def read(path: Path) -> dict[str, Any]:
             "them, got something that would have to be executed or is damaged "
             f"({first_line(error)})."
         ) from error
-    except (OSError, EOFError, RuntimeError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (EOFError, RuntimeError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise CheckpointError(
-            f"{path} cannot be read as a file of torch: {first_line(error)}"
+            f"{path} is damaged, or no file that TorchBeast saved: "
+            f"{type(error).__name__} {first_line(error)}"
         ) from error
     weights = content.get("model_state_dict") if isinstance(content, dict) else None
     if not isinstance(weights, dict) or not all(map(_is_weight, weights.items())):

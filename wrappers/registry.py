@@ -349,9 +349,9 @@ def _obstacle_to_ale_vector(
     if not hasattr(ale_py, "ALEVectorInterface"):
         return "this build of ale-py has no vector environment"
     if restorable:
-        return "environments that can be restored are asked for, and it cannot restore games"
+        return "environments that can be restored are asked for, and ale_vector has none"
     if render_mode is not None:
-        return f"render_mode {render_mode} is asked for, and it cannot render"
+        return f"render_mode {render_mode} is asked for, and ale_vector cannot render"
     return None
 
 

@@ -175,12 +175,15 @@ def test_a_file_with_objects_is_refused_and_runs_nothing(tmp_path):
 def test_a_damaged_or_absent_file_is_one_message_and_status_2(tmp_path, capsys):
     file = save(tmp_path / "model.tar", draw_weights("ResNet", extras=1))
     file.write_bytes(file.read_bytes()[:-5000])
-    for path in (file, tmp_path / "absent.tar"):
+    (tmp_path / "words.tar").write_text("hi")
+    damaged, absent = ("is damaged, or no file", "cannot be read: No such file")
+    for name, said in (("model.tar", damaged), ("words.tar", damaged), ("absent.tar", absent)):
+        path = tmp_path / name
         with pytest.raises(SystemExit) as caught:
             main([str(path), str(tmp_path / "ours")])
         assert caught.value.code == 2
         error = capsys.readouterr().err
-        assert error.startswith(f"error: {path}")
+        assert error.startswith(f"error: {path} {said}")
         assert "Traceback" not in error
 
 
