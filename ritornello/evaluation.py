@@ -9,7 +9,6 @@ from typing import Any
 from ritornello.agent.session import prepare
 from ritornello.agent.testing.score_table import Report
 from ritornello.command import command_line
-from ritornello.core.command_line import tell
 from ritornello.core.errors import ConfigError
 from ritornello.core.stop_signals import Answer
 from ritornello.flags.names import named_values
@@ -48,11 +47,7 @@ def evaluate(path: Path | str, **flags: Any) -> dict[str, Report]:
     with alone("evaluate"), Interrupts() as interrupts:
         session = prepare(command_line(given))
         with interrupts.answered_by(Answer.RAISE):
-            reports = session.test(tell if session.blueprint.flags.console else _nothing)
+            reports = session.test()
     found = {report.env: report for report in reports}
     interrupts.pass_on(f"{sum(r.episodes for r in reports)} games were finished", found)
     return found
-
-
-def _nothing(text: str) -> None:
-    """Show nothing."""

@@ -25,13 +25,12 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from ritornello.agent.learners.place import Place
+from ritornello.agent.learners.place import LOOPBACK, Place
 from ritornello.agent.process_group import LearnerLost, ProcessGroup, listed
 from ritornello.core.errors import first_line
 
 dist: Any = torch.distributed  # it carries types of a part of what it has
 
-LOOPBACK = "127.0.0.1"
 NOTICE_S = 5.0  # for the others to say that they have noticed, too
 LOOK_S = 0.05
 T = TypeVar("T")

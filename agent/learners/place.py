@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ritornello.core.errors import ConfigError
 
+LOOPBACK = "127.0.0.1"  # where learners of one machine meet
 # Set by `torchrun` and by agent/run/launcher.py.
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 MAX_PORT = 65_535

@@ -28,13 +28,12 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-from ritornello.agent.learners.place import SOCKET
+from ritornello.agent.learners.place import LOOPBACK, SOCKET
 from ritornello.core.process_death import environment_for_child
 from ritornello.core.project import main_program
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, handled_by, let_through
 
-LOOPBACK = "127.0.0.1"
 LOOK_S = 0.1
 LEAVE_S = 5.0  # for a learner to end that is stopped, or of a run that has failed
 LAST_S = 600.0  # for a learner to save, perhaps gigabytes, and end, once the others have ended

@@ -227,7 +227,7 @@ class Saving:
         save_time.note(path.stat().st_size, time.monotonic() - began)
 
     def _save_best(self) -> bool:
-        score = self._present_score()
+        score = self._tally.games.full_mean
         if score is None or (self._best_score is not None and score <= self._best_score):
             return False
         self._bring_history_to_disk()
@@ -244,9 +244,6 @@ class Saving:
                 self._tally.updates,
             )
         self._unanswered = unanswered
-
-    def _present_score(self) -> float | None:
-        return self._tally.games.full_mean
 
     def _is_time_for_best(self, is_period: bool) -> bool:
         if self._run.flags.reproducible:  # where no clock decides anything

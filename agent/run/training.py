@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -198,10 +197,8 @@ class Session:
 
     # --- a test ----------------------------------------------------------------------------------
 
-    def test(self, show: Callable[[str], None] = tell) -> list[Report]:
+    def test(self) -> list[Report]:
         """Play whole games with the loaded agent; return a report for each of the games played.
-
-        `show` is called with each line of progress.
 
         Raises:
           ConfigError: if nothing can be written where the games belong; none was played then.
@@ -212,12 +209,13 @@ class Session:
         from ritornello.agent.testing.evaluator import evaluate, evaluate_all
 
         assert self.checkpoint is not None
-        output = self._test_folder()
+        flags, output = self.blueprint.flags, self._test_folder()
+        show = tell if flags.console else lambda line: None
         with contextlib.ExitStack() as stack:
             warden = stack.enter_context(closing(Warden()))
             warden.keep_own_children()  # environments may own processes
             stack.enter_context(started_in_here_ended())
-            if self.blueprint.flags.test_all_checkpoints:
+            if flags.test_all_checkpoints:
                 evaluate_all(self.blueprint, self.checkpoint, output, envs=self.envs, show=show)
                 return []
             return evaluate(self.blueprint, self.checkpoint, output, envs=self.envs, show=show)
@@ -235,7 +233,7 @@ class Session:
             table = printable(str(self._test_folder() / SCORES))
             kept = f"what was finished is in {table}; the same command goes on there"
         try:
-            reports = self.test(tell if flags.console else lambda text: None)
+            reports = self.test()
         except KeyboardInterrupt:
             say(f"interrupted: {kept}" if kept else "interrupted before the first game was over")
             return INTERRUPTED

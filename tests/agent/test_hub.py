@@ -85,7 +85,7 @@ def test_a_model_of_the_hub_is_tested_and_its_games_lie_under_its_name(
     session = prepare(
         ["--op_mode=test", "--load_model_url=hf:ann/pole", "--test_episode_count=1", "--seed=1"]
     )
-    session.test(lambda line: None)
+    session.test()
     (written,) = tmp_path.glob("results/ann--pole/test_*.json")
     assert json.loads(written.read_text())["episodes"] == 1
 

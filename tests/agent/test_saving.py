@@ -1,18 +1,19 @@
 import logging
 import time
+from unittest import mock
 
 import pytest
 
-import ritornello.agent.run.saving
 from ritornello.agent.learning.learner import Learner
 from ritornello.agent.run.run import Run
-from ritornello.agent.run.saving import SaveTime
+from ritornello.agent.run.saving import SaveTime, Saving
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core import faults
 from ritornello.core.stop_signals import StopSignals
+from ritornello.metrics.meters import EpisodeMeter
 from tests.agent.runs import Noted, make_blueprint
 from tests.agent.states import state_at
 from tests.faulty import Fault, InjectedFault, Plan
@@ -99,12 +100,15 @@ class Scored:
             note(state["tally"]["updates"])
             return save_best(writer, state, score=score)
 
+        look = Saving._save_best
+
+        def look_at_mean(saving):
+            mean = means(saving._tally.updates)
+            with mock.patch.object(EpisodeMeter, "full_mean", mean):
+                return look(saving)
+
         monkeypatch.setattr(CheckpointWriter, "save_best", save)
-        monkeypatch.setattr(
-            ritornello.agent.run.saving.Saving,
-            "_present_score",
-            lambda saving: means(saving._tally.updates),
-        )
+        monkeypatch.setattr(Saving, "_save_best", look_at_mean)
 
 
 def test_best_holds_the_weights_of_the_moment_that_earned_its_score(folder, monkeypatch):
