@@ -160,9 +160,10 @@ def _workers_that_fit(flags: Flags) -> int | None:
 
 def _load(url: str) -> Checkpoint:
     """Load the checkpoint or model at `--load_model_url`: of a run, a file, a folder, the hub."""
+    from ritornello.agent.stored.checkpoint_folder import ON_HUB
     from ritornello.agent.stored.model_file import find_model_folder, load_model
 
-    if url.startswith("hf:"):
+    if url.startswith(ON_HUB):
         from ritornello.agent.stored.hub import Repository, fetch
 
         repository = Repository.parse(url)
@@ -233,10 +234,10 @@ def _check_limits(flags: Flags, checkpoint: Checkpoint | None) -> None:
 
         check_live_page()
     if flags.sink:
-        from ritornello.metrics.trackers import TRACKERS, check_installed
+        from ritornello.metrics.trackers import TRACKERS
 
         for name in TRACKERS.keys() & flags.sink.split(","):
-            check_installed(name, name)
+            TRACKERS[name].check_installed()
     if checkpoint is None:
         return  # a new run: it begins to count at zero
     done = checkpoint.agent_steps

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import logging
 import warnings
@@ -24,7 +23,7 @@ from ritornello.agent.session import prepare
 from ritornello.agent.stored.model_file import check_is_of_export, write_folder
 from ritornello.core.atomic_file import as_json
 from ritornello.core.errors import ConfigError, first_line
-from ritornello.core.project import install_extra
+from ritornello.core.project import import_extra
 
 NETWORKS = {"onnx": "network.onnx", "torch": "network.pt2"}  # the file of each format
 TOLERANCE = 1e-4  # of the largest number of an output, or of 1; rounding gives 1e-6 to 1e-5
@@ -134,13 +133,8 @@ def runner(kind: str, content: bytes) -> Callable[[Tensors], Tensors]:
 
 def _import_onnx() -> Any:
     """Return onnxruntime, or raise ConfigError if it or what writes ONNX is not installed."""
-    try:
-        importlib.import_module("onnxscript")
-        return importlib.import_module("onnxruntime")
-    except ImportError as error:
-        raise ConfigError(
-            f"--format=onnx needs packages that are not installed: {install_extra('onnx')}"
-        ) from error
+    import_extra("onnxscript", "onnx", "--format=onnx")
+    return import_extra("onnxruntime", "onnx", "--format=onnx")
 
 
 def largest_difference(graph: ActingGraph, run: Callable[[Tensors], Tensors]) -> float:

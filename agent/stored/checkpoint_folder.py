@@ -16,6 +16,7 @@ from ritornello.core.run_layout import CHECKPOINTS
 
 MODEL_WEIGHTS = "model.safetensors"  # name of the file in a model folder (model_file.py)
 SHIPPED_MODELS = Path("models")
+ON_HUB = "hf:"  # how the name of a model on the hub begins (hub.py)
 MAX_SHOWN = 5  # runs or models in a message
 BEST = "best.pt"
 UPDATE_NAME = re.compile(r"update_([0-9]{1,18})\.pt")

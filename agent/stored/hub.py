@@ -8,20 +8,19 @@ optional (extra hub) and imported only here.
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ritornello.agent.stored.checkpoint_folder import ON_HUB
 from ritornello.agent.stored.model_file import FACTS, WEIGHTS
 from ritornello.core.errors import CheckpointError, ConfigError, first_line
 from ritornello.core.plain_data import shown_text
-from ritornello.core.project import install_extra
+from ritornello.core.project import import_extra
 from ritornello.core.run_layout import FLAGS
 
-PREFIX = "hf:"
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 NAME = re.compile(rf"(?P<repository>{_PART}/{_PART})(?:@(?P<revision>{_PART}))?")
 TIMEOUT_S = 30.0  # for what the hub says about a file
@@ -47,18 +46,13 @@ class Repository:
         Raises:
           ConfigError: if `text` is not of that form.
         """
-        match = NAME.fullmatch(text.removeprefix(PREFIX))
+        match = NAME.fullmatch(text.removeprefix(ON_HUB))
         if match is None or ".." in text or "--" in text:
             raise ConfigError(
                 f"{shown_text(text)} names no model on the hub: expected hf:<owner>/<name> or "
                 "hf:<owner>/<name>@<revision>, of letters, digits and . _ -"
             )
         return cls(match["repository"], match["revision"])
-
-
-def is_on_hub(url: str) -> bool:
-    """Whether `--load_model_url` names a model on the hub."""
-    return url.startswith(PREFIX)
 
 
 def fetch(repository: Repository) -> Path:
@@ -118,10 +112,4 @@ def push(folder: Path, names: Sequence[str], repository: Repository, *, private:
 
 
 def _client() -> Any:
-    try:
-        hub = importlib.import_module("huggingface_hub")
-    except ImportError as error:
-        raise ConfigError(
-            f"models on the hub need a package that is not installed: {install_extra('hub')}"
-        ) from error
-    return hub
+    return import_extra("huggingface_hub", "hub", "a model on the hub")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ritornello.agent.stored.hub import is_on_hub
+from ritornello.agent.stored.checkpoint_folder import ON_HUB
 from ritornello.analysis.figure import save
 from ritornello.analysis.options import (
     add,
@@ -123,7 +123,7 @@ def _load(places: str, env: str | None) -> dict[str, tuple[LoadedAgent, list[int
     """Return label -> (agent, numbers of the games that it plays)."""
     agents: dict[str, tuple[LoadedAgent, list[int]]] = {}
     for place in filter(None, places.split(",")):
-        label, url = split_label(place, lambda url: is_on_hub(url) or Path(url).exists())
+        label, url = split_label(place, lambda url: url.startswith(ON_HUB) or Path(url).exists())
         agent, task = load_player(url, env)
         name = label or agent.label
         if name in agents:

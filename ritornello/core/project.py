@@ -6,7 +6,11 @@ import contextlib
 import os
 import shutil
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+from ritornello.core.errors import ConfigError
 
 PACKAGE = Path(__file__).resolve().parents[1]  # the folder of `ritornello`
 IMPORT_ROOT = PACKAGE.parent  # `import ritornello` finds it here
@@ -61,6 +65,20 @@ def sequence_command() -> str:
 def install_extra(name: str) -> str:
     """Return the command that installs an extra of pyproject.toml into this environment."""
     return f"pip install -e '.[{name}]'" if IS_CLONE else f"pip install 'ritornello[{name}]'"
+
+
+def import_extra(module: str, extra: str, wanted_by: str) -> Any:
+    """Import and return a module that an extra of pyproject.toml brings.
+
+    Raises:
+      ConfigError: if it is not installed; `wanted_by`, such as "--tune", begins the message.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"{wanted_by} needs a package that is not installed: {install_extra(extra)}"
+        ) from error
 
 
 def main_program() -> list[str]:

@@ -54,14 +54,21 @@ class TrackerSink(Sink):
     project_variable: ClassVar[str]  # environment variable with the project of the runs
 
     def __init__(self, folder: Path) -> None:
-        """Send nothing and import nothing yet; before the first record, `folder` gets flags.json.
-
-        Raises:
-          ConfigError: if the package is not installed.
-        """
-        check_installed(self.package, self.title)
+        """Send and import nothing yet; before the first record, `folder` gets flags.json."""
         self._folder = folder
         self._run: Any = None  # of the service, from the first record on
+
+    @classmethod
+    def check_installed(cls) -> None:
+        """Raise ConfigError, with what to install, unless the package is there."""
+        package = cls.package
+        with contextlib.suppress(ImportError, ValueError):
+            if importlib.util.find_spec(package) is not None:
+                return
+        raise ConfigError(
+            f"--sink={package} sends records to {cls.title}, but the package {package} is not "
+            f"installed: {install_extra(package)}, or leave it out."
+        )
 
     def write(self, record: Record) -> None:
         """Send a record; before the first one, announce the run."""
@@ -205,17 +212,6 @@ class TrackioSink(TrackerSink):
 TRACKERS: Mapping[str, type[TrackerSink]] = {
     each.package: each for each in (WandbSink, MlflowSink, TrackioSink)
 }
-
-
-def check_installed(package: str, title: str) -> None:
-    """Raise ConfigError, with what to install, unless there is a package."""
-    with contextlib.suppress(ImportError, ValueError):
-        if importlib.util.find_spec(package) is not None:
-            return
-    raise ConfigError(
-        f"--sink={package} sends records to {title}, but the package {package} is not "
-        f"installed: {install_extra(package)}, or leave it out."
-    )
 
 
 def _values(record: Record) -> dict[str, float]:

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ritornello.agent.stored.checkpoint_folder import ON_HUB
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown, shown_text
 from ritornello.core.project import PROJECT_ROOT, typed_path
@@ -147,7 +148,7 @@ def _check_flags(flags: Mapping[str, Any], where: str) -> None:
 def _leads_out(url: str, folder: Path) -> bool:
     """Whether weights are on a hub or lie outside of a folder and of the shipped models."""
     path = typed_path(os.path.expanduser(url))
-    return url.startswith("hf:") or not is_inside(path, (folder, SHIPPED_MODELS))
+    return url.startswith(ON_HUB) or not is_inside(path, (folder, SHIPPED_MODELS))
 
 
 def is_inside(path: Path, folders: Iterable[Path]) -> bool:

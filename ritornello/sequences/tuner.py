@@ -23,7 +23,6 @@ place of a comparison. A trial that was under way when everything was killed goe
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import math
 import time
@@ -42,7 +41,7 @@ from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.markdown import table
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.core.plain_yaml import parse_yaml
-from ritornello.core.project import install_extra
+from ritornello.core.project import import_extra
 from ritornello.metrics.curve import Curve, curve_of
 from ritornello.metrics.run_files import read_records
 from ritornello.sequences.folder import RunState, SequenceFolder
@@ -364,12 +363,7 @@ class Tuner:
 
 
 def _import_optuna() -> Any:
-    try:
-        return importlib.import_module("optuna")
-    except ImportError as error:
-        raise ConfigError(
-            f"--tune needs a package that is not installed: {install_extra('tune')}"
-        ) from error
+    return import_extra("optuna", "tune", "--tune")
 
 
 @contextlib.contextmanager
