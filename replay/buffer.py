@@ -148,8 +148,6 @@ class Buffer:
             raise ValueError(
                 f"buffer {self.name} holds {len(self)} of {self.capacity} items and may not evict."
             )
-        if item.id in self._table:
-            raise ValueError(f"item {item.id} is in buffer {self.name} already.")
         self.counts.offered += 1
         offered, is_short = self.counts.offered, not self.can_sample()
         place = self.remover.place(self._table, self.capacity, offered, is_short, rng)

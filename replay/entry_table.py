@@ -41,9 +41,6 @@ class EntryTable:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def __contains__(self, item_id: int) -> bool:
-        return item_id in self._positions
-
     @property
     def items(self) -> list[Item]:
         """The items, oldest first."""
