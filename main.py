@@ -37,6 +37,7 @@ from ritornello.agent.learners.place import ALONE_HERE, Place, learners_wanted
 from ritornello.core.command_line import printable, reader_may_leave
 from ritornello.core.leaving import leave
 from ritornello.core.process_death import end_with_starter, mark_own_children
+from ritornello.core.process_settings import restart_with_settings
 from ritornello.core.stop_signals import StopSignals, let_through
 from ritornello.core.version import VERSION
 
@@ -145,19 +146,6 @@ def explain(error: OSError) -> str:
     }
     hint = advice.get(error.errno or 0)
     return f"{error}{f'; {hint}' if hint else ''}"
-
-
-def restart_with_settings() -> None:
-    """Start the interpreter anew with settings that are read only at its start.
-
-    The whole command line is kept, so that `python -m cProfile main.py` and `python -X importtime
-    main.py` do what they say. A signal waits until the new interpreter has its handlers.
-    """
-    from ritornello.core.process_settings import environment_to_restart_with
-
-    environment = environment_to_restart_with()
-    if environment is not None:
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
 def show_where_it_crashes() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ritornello.core.errors import ConfigError
+from ritornello.metrics.hardware import usable_cores
 from ritornello.transport.cgroups import cpu_quota
 
 if TYPE_CHECKING:
@@ -100,17 +101,13 @@ def stay_on_core(index: int) -> None:
     caches.
     """
     if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
+        cores = usable_cores()
         os.sched_setaffinity(0, {cores[index % len(cores)]})
 
 
 def cpu_count() -> int:
     """Return how many CPU cores this process may use: those of its affinity, within its quota."""
-    return max(1, min(_affinity_count(), cpu_quota() or sys.maxsize))
-
-
-def _affinity_count() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(len(usable_cores()), cpu_quota() or sys.maxsize))
 
 
 def bf16_is_faster() -> bool:
@@ -191,7 +188,7 @@ def choose(
     cores = max(1, cpu_count() // learners_here)
     # One for each core: only then is it clear who belongs where. A quota gives time, not cores.
     pin_workers = (
-        worker_count == 0 and on_cpu and not reproducible and cpu_count() == _affinity_count()
+        worker_count == 0 and on_cpu and not reproducible and cpu_count() == len(usable_cores())
     )
     if reproducible:
         # The same on every machine: a run and its resume must not depend on the core count.

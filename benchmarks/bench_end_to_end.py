@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -26,11 +25,11 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.programs import leaving_by_exception  # noqa: E402
 from ritornello.core.errors import ConfigError  # noqa: E402
+from ritornello.core.plain_data import json_text  # noqa: E402
 from ritornello.core.process_death import environment_for_child  # noqa: E402
-from ritornello.core.process_settings import environment_to_restart_with  # noqa: E402
+from ritornello.core.process_settings import restart_with_settings  # noqa: E402
 from ritornello.flags.names import named_values  # noqa: E402
 from ritornello.flags.parsing import parse as parse_flags  # noqa: E402
-from ritornello.live.json_text import json_text  # noqa: E402
 
 REPLAYS = {  # short forms of --replay_parameters; the default command has its own
     "queue": "queue:16:1.0",
@@ -219,7 +218,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    environment = environment_to_restart_with()
-    if environment is not None:
-        os.execve(sys.executable, [sys.executable, *sys.argv], environment)
+    restart_with_settings()
     main()

@@ -10,7 +10,6 @@ told by `bench_end_to_end.py --config=default --part_seconds=0 -- --device=cuda`
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from itertools import product
@@ -26,9 +25,9 @@ from benchmarks.parts import PARTS  # noqa: E402
 from ritornello.agent.assembly import Blueprint  # noqa: E402
 from ritornello.agent.machine import cpu_count  # noqa: E402
 from ritornello.agent.models.pixels import OBSERVED_BATCHES  # noqa: E402
-from ritornello.core.process_settings import environment_to_restart_with  # noqa: E402
+from ritornello.core.plain_data import json_text  # noqa: E402
+from ritornello.core.process_settings import restart_with_settings  # noqa: E402
 from ritornello.flags.options import Flags  # noqa: E402
-from ritornello.live.json_text import json_text  # noqa: E402
 
 NETWORKS = ("impala_shallow", "resnet_light", "resnet")
 BATCHES = (8, 32)  # unrolls of an update
@@ -73,7 +72,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    environment = environment_to_restart_with()
-    if environment is not None:
-        os.execve(sys.executable, [sys.executable, *sys.argv], environment)
+    restart_with_settings()
     main()

@@ -12,7 +12,6 @@ processor time of each thread per update; the last line is JSON.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import tempfile
@@ -41,11 +40,11 @@ from ritornello.agent.run.run import Run  # noqa: E402
 from ritornello.agent.run.threaded import Threaded  # noqa: E402
 from ritornello.agent.run.trainer import PUBLISH_EACH_S, Trainer  # noqa: E402
 from ritornello.agent.run.training import GPU_SWITCH_INTERVAL_S  # noqa: E402
-from ritornello.agent.stored.run_folder import RunFolder  # noqa: E402
-from ritornello.core.process_settings import environment_to_restart_with  # noqa: E402
+from ritornello.agent.stored.run_folder import RunFolder, cpu_name  # noqa: E402
+from ritornello.core.plain_data import json_text  # noqa: E402
+from ritornello.core.process_settings import restart_with_settings  # noqa: E402
 from ritornello.core.stop_signals import Answer, StopSignals  # noqa: E402
 from ritornello.flags.options import Flags  # noqa: E402
-from ritornello.live.json_text import json_text  # noqa: E402
 from ritornello.metrics.sinks import JsonLinesSink  # noqa: E402
 from ritornello.replay.item import Draw  # noqa: E402
 from ritornello.transport.channel import WorkerStats  # noqa: E402
@@ -220,12 +219,6 @@ def measure(batch: int, environments: int, options: argparse.Namespace) -> dict[
     return {"batch": batch, "envs_per_worker": environments} | watch.found
 
 
-def processor_name() -> str:
-    """Return the name of the processor."""
-    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    return next((line.split(":")[1].strip() for line in lines if "model name" in line), "unknown")
-
-
 def parse() -> argparse.Namespace:
     """Read the options of the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -249,11 +242,9 @@ def main() -> None:
         for batch, environments in product(options.batches, options.environments):
             found.append(measure(batch, environments, options))
             print(found[-1], flush=True)
-    print(json_text({"processor": processor_name(), "step_ms": options.step_ms, "rows": found}))
+    print(json_text({"processor": cpu_name(), "step_ms": options.step_ms, "rows": found}))
 
 
 if __name__ == "__main__":
-    environment = environment_to_restart_with()
-    if environment is not None:
-        os.execve(sys.executable, [sys.executable, *sys.argv], environment)
+    restart_with_settings()
     main()

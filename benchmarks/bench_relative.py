@@ -12,7 +12,6 @@ training, whose workers wait for one another.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
@@ -24,8 +23,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.bench_end_to_end import arguments_of, flag_values, real_run  # noqa: E402
 from benchmarks.one_process_loop import loop_speed  # noqa: E402
 from benchmarks.programs import START_S, answers, leaving_by_exception  # noqa: E402
-from ritornello.core.process_settings import environment_to_restart_with  # noqa: E402
-from ritornello.live.json_text import json_text  # noqa: E402
+from ritornello.core.plain_data import json_text  # noqa: E402
+from ritornello.core.process_settings import restart_with_settings  # noqa: E402
 
 RECORDED_RATIO = 1.3  # the lowest of three machines, Pong, two cores
 ALLOWED_SHARE = 0.5
@@ -77,7 +76,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    environment = environment_to_restart_with()
-    if environment is not None:
-        os.execve(sys.executable, [sys.executable, *sys.argv], environment)
+    restart_with_settings()
     sys.exit(main())

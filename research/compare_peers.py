@@ -48,10 +48,10 @@ from research.peers.learning import (  # noqa: E402
 )
 from research.peers.measurement import Run, RunFailed, drive, run_driver  # noqa: E402
 from research.peers.report import Result, ours_over, table  # noqa: E402
+from ritornello.core.plain_data import json_text  # noqa: E402
 from ritornello.core.process_death import environment_for_child  # noqa: E402
 from ritornello.core.process_settings import SETTINGS  # noqa: E402
 from ritornello.core.stop_signals import INTERRUPTED  # noqa: E402
-from ritornello.live.json_text import json_text  # noqa: E402
 
 EXAMPLES = """
 examples:

@@ -47,6 +47,7 @@ from ritornello.core.run_layout import (
 from ritornello.core.saved_state import StateError, item, items
 from ritornello.core.spec import game_name
 from ritornello.core.version import VERSION
+from ritornello.metrics.hardware import usable_cores
 from ritornello.metrics.run_files import set_aside
 
 RECORDED_PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "opencv-python-headless")
@@ -284,12 +285,11 @@ def describe_machine() -> dict[str, Any]:
     """Return the hardware: names, counts, memory in bytes. Starts no CUDA context."""
     import torch  # lazily: multi_train reads run folders and has no use for torch
 
-    has_affinity = hasattr(os, "sched_getaffinity")
     gpus = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
     return {
         "system": platform.platform(),
-        "cpu": _cpu_name(),
-        "cores_usable": len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count(),
+        "cpu": cpu_name(),
+        "cores_usable": len(usable_cores()),
         "cores_logical": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
         "gpus": gpus,
@@ -310,7 +310,8 @@ def _git(*arguments: str) -> str | None:
     return os.fsdecode(result.stdout).strip()  # a folder's name may be no UTF-8
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """Return the name of the processor, as far as the system tells it."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:

@@ -9,6 +9,7 @@ length, in which no terminal finds anything to obey (`shown`).
 from __future__ import annotations
 
 import json
+import math
 import reprlib
 from collections import Counter
 from pathlib import Path
@@ -119,6 +120,24 @@ def parse_json(text: str, where: str) -> Any:
         raise ConfigError(f"{where} is nested too deeply: expected at most {MAX_DEPTH}.") from error
     check_plain(data, where)
     return data
+
+
+def json_text(data: dict[str, Any]) -> str:
+    """Return plain data as JSON in ASCII that every reader of JSON takes, browsers too.
+
+    Null stands for a number that is not finite, which Python would write by a word of its own.
+    Halves of characters, which stand for the bytes of a file name that is no UTF-8, are escaped.
+    """
+    return json.dumps(_without_nan(data), allow_nan=False, separators=(",", ":"))
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nan(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(inner) for inner in value]
+    is_odd = isinstance(value, float) and not math.isfinite(value)
+    return None if is_odd else value
 
 
 def check_plain(value: Any, where: str, max_nodes: int = MAX_NODES) -> None:

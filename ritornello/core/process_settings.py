@@ -5,7 +5,7 @@ a quarter of the processor time of an update. Told to keep its memory it does no
 huge pages it needs fewer address translations. NumPy's OpenBLAS spreads each matrix product over
 threads of its own, one per core, which wait for one another by spinning: on cores that the learner
 and the workers fill already, attentive replay's distances then cost a seventh of the speed.
-`main.py` starts itself anew with these settings; worker processes inherit them.
+`main.py` and benchmarks start themselves anew with these settings; worker processes inherit them.
 """
 
 from __future__ import annotations
@@ -31,3 +31,14 @@ def environment_to_restart_with() -> dict[str, str] | None:
         return None
     missing = {name: value for name, value in SETTINGS.items() if name not in os.environ}
     return {**os.environ, **missing} if missing else None
+
+
+def restart_with_settings() -> None:
+    """Start the interpreter anew with settings that are read only at its start.
+
+    The whole command line is kept, so that `python -m cProfile main.py` and `python -X importtime
+    main.py` do what they say. A signal waits until the new interpreter has its handlers.
+    """
+    environment = environment_to_restart_with()
+    if environment is not None:
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)

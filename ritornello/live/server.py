@@ -33,13 +33,12 @@ from ritornello.analysis.places import (
     sessions,
 )
 from ritornello.core.errors import ConfigError, PlatformError
-from ritornello.core.plain_data import parse_json
+from ritornello.core.plain_data import json_text, parse_json
 from ritornello.core.run_layout import FLAGS, STATUS, SUMMARY
 from ritornello.core.version import VERSION
 from ritornello.live.comparison import Comparisons, Question
 from ritornello.live.guard import Guard, Keys
 from ritornello.live.journal import Journal
-from ritornello.live.json_text import json_text
 from ritornello.live.overview import RUNNING, SILENT_S, Overview
 from ritornello.metrics.charts import COLOURS, OVERVIEW, Chart
 from ritornello.metrics.record import METRICS

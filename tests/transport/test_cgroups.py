@@ -54,7 +54,7 @@ def test_the_first_version_of_groups_counts_as_well(cgroups):
     [("400000 100000", 4), ("150000 100000", 2), ("10000 100000", 1), ("max 100000", None)],
 )
 def test_the_quota_of_a_container_bounds_the_cores(cgroups, monkeypatch, text, cores):
-    monkeypatch.setattr(machine, "_affinity_count", lambda: 64)
+    monkeypatch.setattr(machine, "usable_cores", lambda: range(64))
     assert (cpu_quota(), machine.cpu_count()) == (None, 64)  # there are no such files
     cgroups.mkdir()
     (cgroups / "cpu.max").write_text(f"{text}\n")
@@ -63,6 +63,6 @@ def test_the_quota_of_a_container_bounds_the_cores(cgroups, monkeypatch, text, c
     inner.mkdir(parents=True)
     (inner / "cpu.max").write_text("1 1\n")
     assert machine.cpu_count() == 1
-    monkeypatch.setattr(machine, "_affinity_count", lambda: 1)
+    monkeypatch.setattr(machine, "usable_cores", lambda: range(1))
     (inner / "cpu.max").write_text("9 1\n")
     assert machine.cpu_count() == 1
