@@ -81,8 +81,9 @@ def resolve(url: Path | str) -> list[Path]:
         )
     if not found:
         raise CheckpointError(
-            f"No checkpoint in {folder}. Expected update_*.pt, step_*.pt or best.pt there: the run "
-            "may have ended before its first save (--save_model_period)."
+            f"No checkpoint in {as_typed(folder)}. Expected update_*.pt, step_*.pt or best.pt "
+            "there: this is no run folder, or the run ended before its first save "
+            "(--save_model_period)."
         )
     return found
 
@@ -100,13 +101,14 @@ def _newest_first(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
 
 def _agents_in(folder: Path) -> list[Path]:
     """Return the newest runs (those of a sequence lie deeper) and models in a folder."""
-    patterns = (f"*/{CHECKPOINTS}", f"*/*/{CHECKPOINTS}", f"*/{MODEL_WEIGHTS}")
+    patterns = (f"*/{CHECKPOINTS}/*.pt", f"*/*/{CHECKPOINTS}/*.pt", f"*/{MODEL_WEIGHTS}")
     try:
         found = [path for pattern in patterns for path in folder.glob(pattern)]
         found.sort(key=os.path.getmtime, reverse=True)
     except OSError:
         return []
-    return [path.parent for path in found[:MAX_SHOWN]]
+    homes = (path.parent if path.name == MODEL_WEIGHTS else path.parents[1] for path in found)
+    return list(dict.fromkeys(homes))[:MAX_SHOWN]
 
 
 def _listed(agents: list[Path]) -> str:

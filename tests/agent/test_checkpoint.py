@@ -163,11 +163,16 @@ def test_another_format_version_is_an_error_and_not_damage(tmp_path):
 
 
 def test_a_url_that_leads_nowhere_says_what_was_expected_and_what_there_is(tmp_path):
-    (tmp_path / "Pong_1" / "checkpoints").mkdir(parents=True)
-    with pytest.raises(CheckpointError, match=r"does not exist. Expected a run folder.*Pong_1"):
+    for name in ("Pong_1", "Pong_2"):
+        (tmp_path / name / "checkpoints").mkdir(parents=True)
+    for number in (1, 2):
+        (tmp_path / "Pong_1" / "checkpoints" / f"update_00000000{number}.pt").touch()
+    with pytest.raises(CheckpointError, match=r"does not exist. Expected a run folder") as caught:
         resolve(tmp_path / "Pnog_1")
-    with pytest.raises(CheckpointError, match="No checkpoint in"):
-        resolve(tmp_path / "Pong_1")
+    assert str(caught.value).count("Pong_1") == 1
+    assert "Pong_2" not in str(caught.value), "it has nothing to load"
+    with pytest.raises(CheckpointError, match="No checkpoint in .*: this is no run folder, or"):
+        resolve(tmp_path / "Pong_2")
 
 
 @pytest.mark.parametrize("keep_last", [1, 2, 5])
