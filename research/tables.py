@@ -253,7 +253,8 @@ def tried() -> str:
         "# Everything that was tried",
         "",
         "Written by `make docs`; do not edit. Of each arm and game: the mean over the seeds of the",
-        "mean return over the steps that all reached (area), and of the return at the end.",
+        "mean return over the steps that all reached (area), and of the return at the end. Runs",
+        "that were stopped long before the others of their arm have a line of their own.",
         "[decided.yaml](decided.yaml) has what was to count, written before the runs, and",
         "[docs/results.md](../docs/results.md) says what is known by them.",
     ]
@@ -263,11 +264,23 @@ def tried() -> str:
             arms[run.about.env.removesuffix(ATARI), run.about.label].append(run)
         if not arms:
             continue
-        rows = [(game, arm, *summary(runs)) for (game, arm), runs in sorted(arms.items())]
+        rows = [
+            (game, arm, *summary(part))
+            for (game, arm), runs in sorted(arms.items())
+            for part in by_length(runs)
+        ]
         head = ("game", "arm", "seeds", "steps", "area", "return")
         text = words_of(asked[folder.name]) if folder.name in asked else []
         lines += ["", f"## {folder.name}", "", *text, *markdown.table(head, rows)]
     return "\n".join(lines) + "\n"
+
+
+def by_length(runs: Sequence[Run]) -> list[list[Run]]:
+    """Return the runs, and apart from them those that are not a quarter of the longest."""
+    least = max(run.curve.agent_steps[-1] for run in runs) / 4
+    long = [run for run in runs if run.curve.agent_steps[-1] >= least]
+    short = [run for run in runs if run.curve.agent_steps[-1] < least]
+    return [long, short] if short else [long]
 
 
 def summary(runs: Sequence[Run]) -> tuple[str, ...]:
