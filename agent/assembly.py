@@ -321,7 +321,6 @@ class Blueprint:
             make_algorithm(flags, buffer_names(buffer_configs(flags, self.env_spec))),
             make_optimiser(config, model),
             lambda progress: learning_rate(config, progress),
-            warm_up_updates=flags.lr_warm_up_updates,
             max_grad_norm=flags.gradient_clip_by_norm_threshold,
             precision="bf16" if choices.torso_dtype == torch.bfloat16 else "fp32",
             channels_last=choices.learner_channels_last,

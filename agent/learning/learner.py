@@ -78,7 +78,6 @@ class Learner:
         optimiser: torch.optim.Optimizer,
         schedule: Callable[[float], float],
         *,
-        warm_up_updates: int = 0,
         max_grad_norm: float = 0.5,
         precision: str = "fp32",
         channels_last: bool = False,
@@ -95,7 +94,6 @@ class Learner:
           algorithm: computes the loss of a batch.
           optimiser: optimiser of the parameters of `model`.
           schedule: function from progress in [0, 1] to the learning rate.
-          warm_up_updates: number of first updates in which the rate rises to that of the schedule.
           max_grad_norm: upper bound of the global L2 norm of the gradient; 0 does not clip.
           precision: number format of the torso, "fp32" or "bf16". Everything else is fp32.
           channels_last: keep images and convolution weights in NHWC order (for tensor cores).
@@ -113,7 +111,6 @@ class Learner:
         self.version = 0  # updates done
         self.errors: Tensor | None = None  # of the last update, see `Loss.errors`
         self._schedule = schedule
-        self._warm_up_updates = warm_up_updates
         self._lr_factor = 1.0
         self._gradients_due = gradients_due
         self._max_grad_norm = max_grad_norm or float("inf")
@@ -158,8 +155,6 @@ class Learner:
           NonFiniteUpdate: if the loss or a gradient is not finite. It names the first bad quantity.
         """
         lr = self._schedule(progress) * self._lr_factor
-        if self.version < self._warm_up_updates:
-            lr *= (self.version + 1) / self._warm_up_updates
         moment = torch.tensor([self.version, progress, lr], dtype=torch.float64).to(self._device)
         computed = self._compute(batch, moment, progress)
         try:

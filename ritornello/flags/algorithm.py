@@ -104,10 +104,6 @@ class OptimiserFlags(FlagGroup, effect="learning"):
         0,
         "agent steps over which the learning rate and the lambda of replay anneal; <number>u: so many updates of the learner, each of which takes as many agent steps as there are in its new unrolls; 0: --environment_max_steps, but at least 2 500 000, so that a short run equals the beginning of a longer one. A resume keeps the length that the run began with, unless it gives one",
     )
-    lr_warm_up_updates: CountOrAuto = flag(
-        0,
-        "number of first updates of the run in which the learning rate rises linearly to that of the schedule; 0: it begins there",
-    )
     optimizer_eps: Epsilon | None = flag(
         None, "epsilon of the optimiser; none: 1e-5 for Adam, 0.01 for RMSprop"
     )

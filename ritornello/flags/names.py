@@ -55,7 +55,6 @@ HINTS = {
     "--unroll_length": "n_steps num_steps rollout_length rollout_fragment_length",
     "--gamma": "discount",
     "--env": "game env_id env_name environment enviroment",
-    "--lr_warm_up_updates": "warmup_steps lr_warmup lr_warmup_steps",
     "--algorithm=impala, impact, q_lambda, or one of your own; --preset=<name> for a recipe": "algo",
     "--flags_file=<run.yaml>": "config config_file",
     "--sink=wandb, mlflow or trackio (docs/library.md)": "wandb track use_wandb",

@@ -36,16 +36,6 @@ def test_one_step_of_plain_sgd_subtracts_the_rate_times_the_gradient():
         assert not torch.equal(parameter, before[name])
 
 
-def test_the_rate_rises_to_that_of_the_schedule_and_a_resume_goes_on_from_there():
-    learner = make_learner(make_small_model(), warm_up_updates=4)
-    rates = [learner.step(make_batch(), progress=0.5)["optimiser/lr"] for _ in range(2)]
-    resumed = make_learner(make_small_model(), warm_up_updates=4)
-    resumed.load_state_dict(learner.state_dict())
-    rates += [resumed.step(make_batch(), progress=0.5)["optimiser/lr"] for _ in range(3)]
-    shares = [rate.item() / 5e-4 for rate in rates]
-    assert shares == pytest.approx([0.25, 0.5, 0.75, 1, 1])
-
-
 def test_what_an_environment_says_of_gradients_does_not_matter():
     learner = make_learner(make_small_model())
     with torch.no_grad():  # as torch.set_grad_enabled(False) in its step
