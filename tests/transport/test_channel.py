@@ -44,7 +44,7 @@ class Place(WorkerPlace):
     """A worker's place, in which programs of tests/transport/programs.py run."""
 
     def __init__(self, slots=3, envs=ENVS, nbytes=NBYTES):
-        super().__init__(Config(envs, nbytes), slots, None, NO_WARDEN, time.monotonic)
+        super().__init__(Config(envs, nbytes), slots, None, NO_WARDEN)
 
     def start(self, *program):
         self.program = program
