@@ -42,7 +42,7 @@ from ritornello.metrics.curve import BEST, RETURN, SCORE, Curve, curve_of, undis
 from ritornello.metrics.energy import EnergyBook
 from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import read_records
-from ritornello.sequences.folder import STATE_FILE, SequenceFolder
+from ritornello.sequences.folder import STATE_FILE, SequenceFolder, has_ended
 from ritornello.sequences.forms import checked
 
 COLUMNS = ("agent_steps", "wall_s", "return_mean")
@@ -197,7 +197,7 @@ def _below(path: Path) -> Iterator[Iterator[Run]]:
     if path.is_file() and path.suffix == ".csv":
         yield _read_csv(path)
     elif folder.metrics_file.is_file():
-        yield _of_folders([folder], "", folder.summary_file.exists(), None)
+        yield _of_folders([folder], "", has_ended(folder), None)
     elif (path / STATE_FILE).is_file():
         sequence = SequenceFolder.open(path)
         for state in sequence.runs:

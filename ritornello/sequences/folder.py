@@ -234,7 +234,7 @@ class SequenceFolder:
         Nothing is left to do then, and main.py would refuse to resume it. The end of a test is
         known by its exit status alone.
         """
-        return not is_test(run.flags) and any(map(_has_ended, self.run_folders(run)))
+        return not is_test(run.flags) and any(map(has_ended, self.run_folders(run)))
 
     def source(self, run: RunState) -> RunState | None:
         """Return the earlier run of the same seed that this one starts from or tests, if any."""
@@ -251,7 +251,7 @@ class SequenceFolder:
         return {**run.flags, "load_model_url": str(self.run_folders(source)[-1].path)}
 
 
-def _has_ended(made: RunFolder) -> bool:
+def has_ended(made: RunFolder) -> bool:
     """Whether a run folder says that its run has ended, or that all its steps are saved."""
     with suppress(ConfigError):  # no summary, or none that can be read: it has not said so
         text = read_text(made.summary_file, "the summary of a run")

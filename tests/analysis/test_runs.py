@@ -4,6 +4,7 @@ import os
 import numpy as np
 import pytest
 
+from ritornello.analysis.comparison import compare
 from ritornello.analysis.options import matching
 from ritornello.analysis.run_facts import own_command
 from ritornello.analysis.runs import MAX_ROWS, find_runs, thinned, write_csv
@@ -30,6 +31,17 @@ def test_runs_are_found_below_a_folder_and_know_what_they_are(tmp_path):
     assert first.about.command == "python main.py --env=PongNoFrameskip-v4 --seed=<seed>"
     assert first.curve.agent_steps.tolist() == list(range(100, 1001, 100))
     assert first.curve.at_steps(500) == 501.0
+
+
+def test_scores_are_not_taken_where_a_run_was_interrupted(tmp_path):
+    for seed in (1, 2):
+        write_run(tmp_path / str(seed), seed=seed)
+    stopped = write_run(tmp_path / "3", seed=3, end=50)
+    (stopped / "summary.json").write_text('{"reason": "interrupted"}')
+    runs, _ = find_runs([str(tmp_path)])
+    (game,) = compare(runs)
+    assert game.at_steps == 1000
+    assert [note.partition(":")[0] for note in game.left_out] == [str(stopped)]
 
 
 def test_a_label_may_be_given_and_else_says_what_differs(tmp_path):
