@@ -126,6 +126,8 @@ def test_what_is_no_whole_number_is_no_count(text):
         ("clip_rewards=False", "reward_clipping_method", "none"),
         ("use_policy_cloning_loss=True", "policy_cloning_loss_weight", 0.01),
         ("impact_clip=0.2", "algorithm_kwargs", '{"surrogate_clip": 0.2}'),
+        ("impact_clip=.25", "algorithm_kwargs", '{"surrogate_clip": 0.25}'),
+        ("impact_target_period=4", "algorithm_kwargs", '{"target_period": 4}'),
         ("full_action_space=True", "action_set", "all"),
         ("adam_beta1=0.8", "optimizer_decay", (0.8, 0.999)),
         ("cuda_graph=False", "compile", False),
@@ -137,6 +139,14 @@ def test_a_flag_of_an_earlier_version_is_taken_in_todays_form(tmp_path, said, fl
     assert getattr(resolve(f"--{said}"), flag) == value
     name, _, text = said.partition("=")
     assert getattr(resolve(overrides(tmp_path, **{name: text})), flag) == value
+
+
+@pytest.mark.parametrize(
+    "said", ["--impact_clip=inf", "--algorithm_kwargs={", "--algorithm_kwargs=[1]"]
+)
+def test_arguments_that_are_none_are_refused_beside_an_earlier_flag(said):
+    with pytest.raises(ConfigError, match=r"^--algorithm_kwargs=.*: "):
+        resolve("--impact_clip=0.2", said)
 
 
 def test_a_run_of_an_earlier_version_goes_on_as_it_was():

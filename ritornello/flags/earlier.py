@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from ritornello.flags.kinds import is_number
+from ritornello.core.errors import ConfigError
+from ritornello.wrappers.env_kwargs import kwargs_of, kwargs_text
 
+KWARGS = "algorithm_kwargs"
 # Passed over: what they said is fixed now.
 GONE = frozenset(
     {
@@ -80,13 +83,22 @@ def _argument(field: str, default: str) -> Callable[[dict[str, Any], Any], None]
     def convert(flags: dict[str, Any], value: Any) -> None:
         if str(value) in (default, "None", "none", "auto"):
             return  # a saved run has it, whether its algorithm knows it or not
-        known = flags.get("algorithm_kwargs") or {}
-        arguments = json.loads(known) if isinstance(known, str) else dict(known)
-        is_numeral = isinstance(value, str) and is_number(value)
-        arguments[field] = json.loads(value) if is_numeral else value
-        flags["algorithm_kwargs"] = json.dumps(arguments)
+        try:
+            arguments = kwargs_of(kwargs_text(flags.get(KWARGS) or "", KWARGS))
+        except ConfigError:
+            return  # told with the other mistakes
+        arguments[field] = _number_in(value)
+        flags[KWARGS] = json.dumps(arguments)
 
     return convert
+
+
+def _number_in(value: Any) -> Any:
+    """Return the number that a text says; anything else as it is."""
+    for kind in (int, float) if isinstance(value, str) else ():
+        with suppress(ValueError):
+            return kind(value)
+    return value
 
 
 def _updates(flags: dict[str, Any], value: Any) -> None:

@@ -25,7 +25,7 @@ def _resolution(value: Any) -> Any:
     if not isinstance(parts, list | tuple):
         return value
     parts = [part.strip() if isinstance(part, str) else part for part in parts]
-    if len(parts) != 2 or not all(map(is_number, parts)):
+    if len(parts) != 2 or not all(map(_is_number, parts)):
         raise ValueError("expected <height>,<width> in pixels, such as 84,84")
     return parts
 
@@ -37,7 +37,7 @@ def _whole(value: Any) -> Any:
     return value
 
 
-def is_number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     """Whether a value is a number, or text that says one."""
     try:
         float(value)
