@@ -13,22 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.score_table import SCORES, SCORES_PER_LIFE
 from ritornello.analysis.compare_scores import Table, read_table, scores_page
 from ritornello.analysis.comparison import GameComparison, compare, game_table, games_figure, page
 from ritornello.analysis.figure import save
+from ritornello.analysis.run_facts import RunFlags
 from ritornello.analysis.runs import Run, read_runs
 from ritornello.core import markdown
 from ritornello.core.atomic_file import write_csv, write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.sequences.folder import RunState, SequenceFolder
+from ritornello.sequences.forms import checked
 from ritornello.sequences.plan import is_test, source_of
-from ritornello.wrappers.games import expand_games
 
 TABLE, CSV_TABLE, FIGURE = "table.md", "table.csv", "comparison.png"
 SCORES_PAGE = "scores.md"
@@ -158,20 +160,25 @@ def _kept(folder: SequenceFolder, tables: Sequence[Table]) -> list[tuple[str, st
         source = source_of(flags[group])
         if source is not None:
             own, old = ([t for t in tables if t.label == name] for name in (group, source))
-            share = kept(old, own, own_games(flags[source]))
+            played = _games_played(RunFolder(old[0].source.parent)) if old else []
+            share = kept(old, own, played)
             rows.append((group, "-" if share is None else f"{100 * share:.0f} %"))
     return rows
 
 
-def own_games(flags: dict[str, Any]) -> list[str]:
-    """Return the games that a run plays; a game of share 0 is not played."""
+def _games_played(made: RunFolder) -> list[str]:
+    """Return the games that a run has played; a game of share 0 is not played.
+
+    They are read from the flags of the run itself: those in the sequence may be texts, names of
+    sets of games or a preset.
+    """
     try:
-        games = expand_games(str(flags["env"])).split(",") if flags.get("env") else []
-    except ConfigError:  # no list of games; its runs have failed
+        flags = checked(RunFlags, made.read_flags(), "flags.json")
+    except (ConfigError, ValueError):  # damaged
         return []
-    shares = flags.get("env_shares")
-    given = shares if isinstance(shares, list) else [1] * len(games)
-    return [game for game, share in zip(games, given, strict=False) if share]
+    games = flags.env.split(",")
+    shares = flags.env_shares or [1.0] * len(games)
+    return [game for game, share in zip(games, shares, strict=True) if share]
 
 
 def _tables(folder: SequenceFolder, file: str) -> Iterator[tuple[RunState, Table]]:
