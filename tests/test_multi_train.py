@@ -119,6 +119,18 @@ def test_a_plan_expands_to_seeds_then_points_of_the_grid_then_runs():
     assert all(run.flags["seed"] == run.seed for run in plan.runs)
 
 
+def test_a_flag_of_a_sequence_has_one_value_whatever_it_is_called():
+    data = {
+        "base": {"env": "E", "environment_max_steps": 1, "unroll-length": 7},
+        "runs": [{"name": "a", "flags": {"max_steps": 2}}],
+        "grid": {"environment_max_steps": [3]},
+        "test": {"num_episodes": 4},
+    }
+    trained, tested = parse_plan(data, default_name="p", where="here").runs
+    assert trained.flags == {"env": "E", "environment_max_steps": 3, "r_f_steps": 7, "seed": 1}
+    assert tested.flags["test_episode_count"] == 4
+
+
 FIRST = {"name": "first"}
 ON_FROM_A = {"op_mode": "train_w_load", "load_model_url": {"run": "a"}}
 
@@ -131,6 +143,7 @@ ON_FROM_A = {"op_mode": "train_w_load", "load_model_url": {"run": "a"}}
         ({"runs": [{"name": "a", "bse": {}}]}, r"runs\[0\].bse$"),
         ({"runs": ["a"]}, r"runs\[0\] is 'a': expected keys with values"),
         (None, "its content is None: expected keys with values"),  # of an empty file
+        ({"base": {"lr": 1, "max_steps": 2, "max-steps": 3}}, "'max_steps' and 'max-steps', which"),
         ({"seeds": []}, r"seeds is \[\]: expected at least 1 item$"),
         ({"grid": {"lr": 0.1}}, r"grid.lr is 0.1: expected a list, as in \[0.1\]$"),
         ({"name": ""}, "name is '': expected at least 1 character$"),

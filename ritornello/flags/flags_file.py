@@ -17,7 +17,7 @@ from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.core.plain_yaml import parse_yaml
 from ritornello.core.run_layout import FLAGS
 from ritornello.flags.earlier import modern
-from ritornello.flags.names import flag_of, unknown_option
+from ritornello.flags.names import named_flags, unknown_option
 from ritornello.flags.problems import listed
 
 MAX_FILE_BYTES = 200_000
@@ -65,7 +65,7 @@ def read_flags_file(
         raise ConfigError(
             f"{where} holds {shown(data)}, expected a mapping of flags, e.g. 'lr: 0.001'."
         )
-    data = modern({flag_of(name): value for name, value in data.items()})
+    data = modern(named_flags(data, where))
     if file.name == FLAGS and _is_record(file, data, known):
         values = {name: value for name, value in data.items() if known.get(name) is False}
         return FlagsFile(where, values, is_record=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import difflib
 import glob
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.nearest_names import american
@@ -93,6 +94,25 @@ def flag_of(name: str) -> str:
     """Return the name of the flag that a name means; the name itself if it means none."""
     plain = name.replace("-", "_")
     return _FLAGS.get(american(plain), plain)
+
+
+def named_flags(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return flag -> value of a mapping in a file, of which each key is a name of a flag.
+
+    `where` is the place of the mapping, for messages. Names that are no flags are kept.
+
+    Raises:
+      ConfigError: if two keys name one flag.
+    """
+    names: dict[str, str] = {}
+    for name in values:
+        other = names.setdefault(flag_of(name), name)
+        if other != name:
+            raise ConfigError(
+                f"{where} gives {shown(other)} and {shown(name)}, which are one flag: delete one "
+                "of the two."
+            )
+    return {flag: values[name] for flag, name in names.items()}
 
 
 def topic_of(argv: Sequence[str]) -> str | None:

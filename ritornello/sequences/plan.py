@@ -37,7 +37,7 @@ from ritornello.core.nearest_names import did_you_mean
 from ritornello.core.plain_data import read_text, shown, shown_text
 from ritornello.core.plain_yaml import parse_yaml
 from ritornello.flags.kinds import MAX_AGENTS
-from ritornello.flags.names import flag_of
+from ritornello.flags.names import named_flags
 from ritornello.sequences.forms import Form, Name, Seeds, checked
 
 SHIPPED = Path(__file__).resolve().parent
@@ -119,6 +119,7 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
       ConfigError: the message names the key that is wrong, and the nearest right one.
     """
     file = checked(_PlanFile, data, where)
+    base = named_flags(file.base, f"{where}: base")
     points = [dict(zip(file.grid, values, strict=True)) for values in _product(file, where)]
     groups: dict[str, dict[str, Any]] = {}
     for point in points:
@@ -127,12 +128,12 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
             group = " ".join(part for part in varied if part) or "run"
             if group in groups:
                 raise ConfigError(f"{where}: there are two groups named {shown(group)}.")
-            given = {**file.base, **run.flags, **point}
-            groups[group] = {flag_of(name): value for name, value in given.items()}
+            own = named_flags(run.flags, f"{where}: {shown(run.name)}")
+            groups[group] = {**base, **own, **named_flags(point, f"{where}: grid")}
             _resolve_source(groups, group, varied[1:], where)
             if file.test is not None:
-                of_test = {**TEST_FLAGS, **file.test, "load_model_url": {"run": group}}
-                groups[f"test {group}"] = of_test
+                of_test = {**TEST_FLAGS, **named_flags(file.test, f"{where}: test")}
+                groups[f"test {group}"] = {**of_test, "load_model_url": {"run": group}}
     for group, flags in groups.items():
         if "seed" in flags:
             raise ConfigError(f"{where}: {shown(group)} sets the flag seed; list them under seeds.")

@@ -42,6 +42,7 @@ from ritornello.core.markdown import table
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.core.plain_yaml import parse_yaml
 from ritornello.core.project import import_extra
+from ritornello.flags.names import named_flags
 from ritornello.metrics.curve import Curve, curve_of
 from ritornello.metrics.run_files import read_records
 from ritornello.sequences.folder import RunState, SequenceFolder
@@ -170,6 +171,10 @@ def load_search(path: Path) -> Search:
     text = read_text(path, "the search", MAX_PLAN_BYTES)
     parse = parse_json if path.suffix == ".json" else parse_yaml
     search = checked(Search, parse(text, where), where)
+    named = {
+        key: named_flags(getattr(search, key), f"{where}: {key}") for key in ("base", "search")
+    }
+    search = search.model_copy(update=named)
     if set(search.base) & set(search.search) or "seed" in {**search.base, **search.search}:
         raise ConfigError(f"{where}: a flag is in base or in search, and seeds have their own key.")
     if search.steps is None and type(search.base.get("environment_max_steps")) is not int:

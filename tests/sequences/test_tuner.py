@@ -92,12 +92,21 @@ def starts(folder, run=0):
         ({"search": {"lr": {"choose": [0.3], "log": True}}}, "search.lr: expected"),
         ({"search": {"r_f_steps": {"from": 1, "to": 4, "step": 0}}}, "step > 0"),
         ({"search": {"env": {"choose": ["a"]}}}, "base or in search"),
+        ({"search": {"max_steps": {"choose": [1]}}}, "base or in search"),
         ({"base": {}}, "expected steps"),
     ],
 )
 def test_what_makes_no_sense_is_told_with_its_key(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=message):
         load(tmp_path, **changes)
+
+
+def test_flags_of_a_search_have_the_names_that_they_have_elsewhere(tmp_path):
+    search = load(
+        tmp_path, base={"env": "E", "max_steps": 9}, search={"unroll-length": {"choose": [4]}}
+    )
+    assert search.last_step == 9
+    assert search.extremes()[0].flags == {"env": "E", "environment_max_steps": 9, "r_f_steps": 4}
 
 
 @pytest.mark.parametrize(
