@@ -55,7 +55,7 @@ def stale_frames(first: Tensor, depth: int) -> Tensor:
     by_age = [torch.zeros_like(first)]
     for back in range(1, depth):  # stale if there was a reset in the last `back` rows
         reset = by_age[-1].clone()
-        reset[back - 1 :] |= first[: len(first) - back + 1]
+        reset[back - 1 :] |= first[: max(0, len(first) - back + 1)]
         by_age.append(reset)
     return torch.stack(by_age[::-1], -1)
 

@@ -25,8 +25,12 @@ def restack_loops(frames, first, depth):
 
 
 @given(
-    st.integers(1, 4),
-    st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=3),
+    st.integers(1, 12),
+    st.integers(2, 6).flatmap(
+        lambda rows: st.lists(
+            st.lists(st.booleans(), min_size=rows, max_size=rows), min_size=1, max_size=3
+        )
+    ),
 )
 def test_stacks_equal_the_plain_loop_and_never_reach_over_a_reset(depth, columns):
     first = np.array(columns).T  # [T+1, B]
