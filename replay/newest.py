@@ -69,6 +69,6 @@ class NewestUnrolls:
         """Take over a `state`; `items` has all of its ids, and `schema` tells their games."""
         for newest in self._newest.values():
             newest.clear()
-        for worker, env, i in state:
+        for worker, env, i in sorted(state, key=lambda row: row[2]):  # in the order of insertion
             task = int(schema.view(items[i].record(), "task_id"))
             self.keep(items[i], (int(worker), int(env)), task)

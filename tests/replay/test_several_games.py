@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from ritornello.core.errors import CheckpointError
+from ritornello.replay.item import Item
+from ritornello.replay.newest import NewestUnrolls
 from ritornello.replay.scoring import Evaluation
 from tests.replay.builders import (
     SCHEMA,
@@ -106,3 +108,16 @@ def test_the_games_share_the_queries():
     assert manager.sample(context(), 0) is not None
     # A third of 32 each; environment 10 has been heard of again since it came in tenth.
     assert queries == [[11, *range(12, 20), 90], list(range(110, 120)), list(range(210, 220))]
+
+
+def test_the_queries_of_a_game_and_those_of_all_games_survive_a_checkpoint():
+    newest, items = NewestUnrolls([None, 0, 1]), {}
+    for seq in (*range(16), 0, 15, 8):  # 10 of the 16 environments are among the newest of all
+        record = make_record(seq, env_id=seq, task_id=seq % 2)
+        item = Item(len(items), record, "none", 0, 0)
+        items[item.id] = item
+        newest.keep(item, (0, seq), seq % 2)
+    resumed = NewestUnrolls([None, 0, 1])
+    resumed.load_state(newest.state(), items, SCHEMA)
+    for task in (None, 0, 1):
+        assert resumed.of(task) == newest.of(task)
