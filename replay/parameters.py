@@ -12,7 +12,6 @@ What an object may hold follows from the kinds (replay/registry.py). In a run of
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from typing import Any, TypeAlias
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.nearest_names import american, did_you_mean
-from ritornello.core.plain_data import check_plain, shown
+from ritornello.core.plain_data import check_plain, parse_json, shown
 from ritornello.core.plain_yaml import parse_yaml
 from ritornello.replay.buffer import Buffer
 from ritornello.replay.keys import ELITE_INSERTION, OF_RINGS, RATIO_TOLERANCE, REQUIRED
@@ -238,8 +237,8 @@ def _literal(text: str) -> Any:
     if all(map(_SHORT.fullmatch, parts)):
         return [_from_short(part) for part in parts]
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_json(text, "replay_parameters")
+    except ConfigError:
         pass  # YAML takes more, and says what is wrong
     try:
         found = parse_yaml(text, "replay_parameters")
@@ -260,15 +259,16 @@ _FORMS = (
 def _from_short(part: str) -> dict[str, Any]:
     """Return the object of one buffer in the short form, e.g. elite:2000:0.5:score_stride=4."""
     words = part.split(":")
-    given = dict(word.split("=", 1) for word in words if "=" in word)
-    *kind, capacity, ratio = words[: len(words) - len(given)]
-    values = {key: parse_yaml(text, f"{key} of replay_parameters") for key, text in given.items()}
-    return {
-        "type": ":".join(kind),
-        "capacity": capacity,
-        "sample_ratio": ratio,
-        **values,
-    }
+    more = [word.split("=", 1) for word in words if "=" in word]
+    *kind, capacity, ratio = words[: len(words) - len(more)]
+    pairs = [("type", ":".join(kind)), ("capacity", capacity), ("sample_ratio", ratio)]
+    pairs += [(key, parse_yaml(text, f"{key} of replay_parameters")) for key, text in more]
+    given: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in given:
+            raise ConfigError(f"replay_parameters has {shown(part)}, which gives {key!r} twice.")
+        given[key] = value
+    return given
 
 
 def _buffer_config(position: int, given: Any) -> BufferConfig:

@@ -108,6 +108,9 @@ def test_the_fill_threshold_is_exact():
     [
         ("[{'type'", "not valid YAML"),
         ("", "Write queue:16|expected a list"),
+        (json.dumps([queue(16)])[:-2] + ', "capacity": 32}]', "'capacity' is given twice"),
+        ("circular:16:1:uses=2:uses=3", "circular:16:1:uses=2:uses=3.*'uses' twice"),
+        ("queue:16:1:capacity=8", "queue:16:1:capacity=8.*'capacity' twice"),
         ("{}", "expected a list"),
         ([{**queue(1), "capcity": 3}], "did you mean capacity"),
         ([{**queue(1), "type": "standart"}], "expected queue, .* did you mean standard"),
