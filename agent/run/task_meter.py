@@ -80,6 +80,7 @@ class TaskMeter:
         return {
             "count": self.count,
             "best_mean": self.best_mean,
+            "judged": list(self._judged),
             "tasks": [meter.state_dict() for meter in self._meters],
         }
 
@@ -92,8 +93,9 @@ class TaskMeter:
                 "resume with the same --env."
             )
         pairs = list(zip(self._meters, saved, strict=True))
-        # The best of shorter or longer windows is no best of these.
-        is_comparable = all(meter.has_window_of(of_game) for meter, of_game in pairs)
+        # The best of other games, or of shorter or longer windows, is no best of these.
+        is_comparable = items(state, "judged", int, default=self._judged) == self._judged
+        is_comparable &= all(meter.has_window_of(of_game) for meter, of_game in pairs)
         self.best_mean = item(state, "best_mean", float, default=None) if is_comparable else None
         for task, (meter, of_game) in enumerate(pairs):
             with within("tasks", task):

@@ -145,6 +145,17 @@ def test_a_game_that_is_not_played_does_not_keep_the_score_waiting():
     assert unknown.games.mean == 52.0, "of games without human marks: the mean of the returns"
 
 
+def test_the_best_score_of_other_games_is_no_best_of_these():
+    first = Tally(4, 1, (PONG, INVADERS), environments=[2, 0])
+    play(first, 0, 21.0)
+    assert first.games.best_mean == human("pong", 21.0)
+    second = Tally(4, 1, (PONG, INVADERS), environments=[0, 2])  # a resume with other shares
+    second.load_state_dict(first.state_dict())
+    assert second.games.best_mean is None
+    play(second, 1, 400.0)
+    assert second.games.best_mean == human("space_invaders", 400.0)
+
+
 def test_agent_steps_are_divided_among_the_games_by_the_environments_that_play_them():
     tally = Tally(4, 1, (PONG, INVADERS), environments=[3, 1])
     tally.book_block(WorkerStats(steps=80))
