@@ -14,13 +14,13 @@ from torch import Tensor
 from ritornello.agent.models.base import ActorCritic
 
 
-def every(seconds: float, clock: Callable[[], float] = time.monotonic) -> Callable[[], bool]:
+def every(seconds: float) -> Callable[[], bool]:
     """Return a function that is True on its first call and then at most once every `seconds`."""
-    next_at = clock()
+    next_at = time.monotonic()
 
     def is_due() -> bool:
         nonlocal next_at
-        now = clock()
+        now = time.monotonic()
         if now < next_at:
             return False
         next_at = now + seconds
