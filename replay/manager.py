@@ -95,7 +95,7 @@ class ReplayManager:
 
         Args:
           record: [nbytes] uint8, in the manager's schema; it is only read, and not kept.
-          update: number of updates that the learner has done.
+          update: number of updates that the learner has done; a draw may know of later ones.
           timeout_s: longest time to wait for room, in seconds.
 
         Returns:
@@ -118,9 +118,9 @@ class ReplayManager:
                 if not _wait(self._taken, deadline):
                     return False
                 self._raise_if_closed()
-            item = Item(self._next_id, payload, self._codec, version, update)
+            self._update = max(self._update, update)  # others may have been made meanwhile
+            item = Item(self._next_id, payload, self._codec, version, self._update)
             self._next_id += 1
-            self._update = max(self._update, update)
             self._mixer.put(item, (worker_id, env_id), task)
             self._inserted.notify_all()
             return True

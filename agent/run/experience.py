@@ -154,13 +154,14 @@ class Experience:
                 log.warning("%s Going on with empty buffers.", error)
 
     def sample(self, timeout_s: float) -> Batch | PackedBatch | None:
-        """Return a batch as of the present moment, or None if nothing could be drawn in time."""
+        """Return a batch, or None if nothing could be drawn in time."""
         moment = self.moment
         context = SampleContext(
             update=moment.update, progress=moment.progress, evaluate=self._evaluate
         )
         draws = self.replay.sample(context, timeout_s)
-        return None if draws is None else self._feed.compose(draws, moment.update)
+        # Ages as of now: updates may have been made, and unrolls come in, while the draw waited.
+        return None if draws is None else self._feed.compose(draws, self.moment.update)
 
 
 class Serial(Experience):

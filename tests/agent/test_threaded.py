@@ -9,7 +9,7 @@ import torch
 
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.serial_pool import SerialPool
-from ritornello.agent.run.experience import Moment
+from ritornello.agent.run.experience import Experience, Moment
 from ritornello.agent.run.threaded import Threaded
 from ritornello.core.errors import WorkerDied
 from tests.agent.runs import make_blueprint
@@ -71,6 +71,23 @@ def batches(experience, count):
         if batch is not None:
             found.append(batch)
     return found
+
+
+def test_no_age_is_negative_where_updates_are_made_while_a_draw_waits(blueprint, pool, monkeypatch):
+    replay, feed = blueprint.replay(), Feed(blueprint.schema, torch.device("cpu"))
+    experience, sample = Experience(pool, replay, feed), replay.sample
+    pool.start()
+
+    def sample_late(context, timeout_s):
+        experience.advance(Moment(update=7))  # with batches that were ready
+        for _ in range(8):
+            pool.may_give.release()
+            for record in pool.poll(HANGS_S)[0].records:
+                replay.insert(record, 7, 0.0)
+        return sample(context, timeout_s)
+
+    monkeypatch.setattr(replay, "sample", sample_late)
+    assert experience.sample(0.0).age.tolist() == [0] * blueprint.flags.batch_size
 
 
 def test_batches_come_from_the_pool_and_news_with_them(experience, pool):

@@ -47,6 +47,16 @@ def test_a_draw_is_the_unroll_that_was_inserted(codec):
     assert not draws[0].record.flags.writeable
 
 
+def test_an_unroll_that_had_to_wait_comes_in_at_the_update_of_its_insertion():
+    manager = make_manager([queue(1)], 1)
+    assert manager.insert(make_record(0), update=3, timeout_s=0)
+    assert not manager.insert(make_record(1), update=3, timeout_s=0)
+    manager.sample(context(update=5), 0)  # meanwhile two updates were made
+    manager.insert(make_record(1), update=3, timeout_s=0)
+    (draw,) = manager.sample(context(update=5), 0)
+    assert draw.item.inserted_at_update == 5
+
+
 def test_in_warm_up_a_full_queue_drops_its_oldest_so_that_the_others_can_fill():
     manager = make_manager([queue(2, 0.5), standard(10, 0.5)], 4, fill_in_factor=0.8)
     insert(manager, *range(7))
