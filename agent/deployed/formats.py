@@ -56,8 +56,8 @@ def deploy(url: str, kind: str, output: Path, *, trust: bool = False) -> list[st
         )
     about = preprocessing(blueprint, graph, NETWORKS[kind])
     files = {
+        PREPROCESSING: as_json(about).encode(),  # first, see `check_is_of_export`
         NETWORKS[kind]: content,
-        PREPROCESSING: as_json(about).encode(),
         PAGE: page(about, kind).encode(),
     }
     write_folder(output, files)

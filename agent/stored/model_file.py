@@ -11,8 +11,9 @@ too. What a stranger's folder cannot do is run code, name a module to import (an
 module:Id is refused, see wrappers/trusted_modules.py), have anything written, or bring weights that
 are not finite; its flags are checked like flags that are typed.
 
-Each file is replaced at once, the facts last: a process that is killed in between leaves a folder
-whose checksum is wrong, and never one model's weights with another one's flags.
+Each file is replaced at once, the weights last: a process that is killed in between leaves a folder
+whose checksum is wrong, and never one model's weights with another one's flags. The facts go first:
+by them the next export knows the folder.
 
 What is read comes back as a `Checkpoint` (agent/stored/checkpoint.py) that holds weights, but no
 optimiser, no counters of games and no replay. `agent/export.py` makes such a folder.
@@ -49,6 +50,7 @@ from ritornello.core.saved_state import StateError, item, whole
 from ritornello.core.spec import EnvSpec
 
 FORMAT_VERSION = 1
+FORMAT_MARK = '"format_version"'
 WEIGHTS, FACTS = MODEL_WEIGHTS, "model.json"
 # An agent that was trained on a large GPU machine is to play on a laptop.
 FLAGS_OF_THE_MACHINE = ("load_model_url", "results_dir", "device", "learner_thread_count")
@@ -101,7 +103,7 @@ def save_model(
     flags: Mapping[str, Any],
     facts: Mapping[str, Any],
 ) -> None:
-    """Write a model folder, or replace the model in it; the facts come last.
+    """Write a model folder, or replace the model in it.
 
     Args:
       folder: made if missing; its other files stay.
@@ -113,7 +115,8 @@ def save_model(
     Raises:
       ConfigError: if the folder belongs to a run or to another program, or cannot be written.
     """
-    check_is_of_export(folder, FLAGS, [WEIGHTS, FACTS])
+    if not (folder / FLAGS).exists():
+        check_is_of_export(folder, FACTS, [WEIGHTS])
     # Weights may lie in memory as NHWC, and two of them in one place; the file has one order, and
     # each by itself.
     content = tensors_to_bytes(
@@ -125,7 +128,7 @@ def save_model(
     kept = {name: value for name, value in flags.items() if name not in FLAGS_OF_THE_MACHINE}
     sha256 = hashlib.sha256(content).hexdigest()
     about = {"format_version": FORMAT_VERSION, **facts, "sha256": sha256}
-    files = {WEIGHTS: content, FLAGS: as_json(kept).encode(), FACTS: as_json(about).encode()}
+    files = {FACTS: as_json(about).encode(), FLAGS: as_json(kept).encode(), WEIGHTS: content}
     write_folder(folder, files)
 
 
@@ -150,9 +153,15 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def check_is_of_export(folder: Path, mark: str, names: Sequence[str]) -> None:
-    """Raise ConfigError if a folder has one of the files `names`, and no `mark` of an export."""
-    for name in names:
-        if (folder / name).exists() and not (folder / mark).exists():
+    """Raise ConfigError if a folder has one of the files `names` or `mark`, but not of an export.
+
+    `mark` is a file of JSON with a format version, which an export puts in its place first.
+    """
+    known = folder / mark
+    if known.is_file() and FORMAT_MARK in read_text(known, "the file"):
+        return
+    for name in (*names, mark):
+        if (folder / name).exists():
             raise ConfigError(
                 f"{folder} has a {name} that is not of an export: give another folder."
             )

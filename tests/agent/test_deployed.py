@@ -19,6 +19,7 @@ from ritornello.agent.models.base import Inputs
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.testing.player import Player
 from ritornello.analysis import playing
+from ritornello.core import faults
 from ritornello.core.spec import CHOICE
 from ritornello.flags.parts import NETWORKS
 from ritornello.wrappers.registry import make_env_vector
@@ -26,6 +27,7 @@ from tests.agent.builders import ANY_ACTIONS, make_spec
 from tests.agent.test_parts import SPEC as PARTS
 from tests.agent.test_parts import frames
 from tests.analysis.agents import write_agent
+from tests.faulty import Fault, Plan
 
 HAS_ONNX = all(map(importlib.util.find_spec, ("onnx", "onnxscript", "onnxruntime")))
 no_onnx = pytest.mark.skipif(not HAS_ONNX, reason="extra onnx is not installed")
@@ -235,6 +237,17 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
             main(arguments)
         assert message in capsys.readouterr().err
     assert (tmp_path / "README.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_who_is_stopped_between_two_files_gives_the_same_command_again(tmp_path, count):
+    agent, out = write_agent(tmp_path / "agent"), tmp_path / "out"
+    plan = Plan([Fault(("file.replace",), "eio", nth=count + 1)])
+    with faults.loaded(plan), pytest.raises(SystemExit):
+        export(agent, out, "torch")
+    assert len(list(out.iterdir())) == count
+    export(agent, out, "torch")
+    assert len(list(out.iterdir())) == 3
 
 
 def test_a_disk_that_refuses_leaves_the_export_before_whole(tmp_path, monkeypatch, capsys):

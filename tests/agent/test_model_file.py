@@ -17,9 +17,11 @@ from ritornello.agent.stored.model_file import (
     load_model,
     save_model,
 )
+from ritornello.core import faults
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.run_layout import FLAGS, RECORDS
 from tests.agent.builders import make_small_model, make_spec
+from tests.faulty import Fault, Plan
 
 FLAG_VALUES = {"env": "Test-v0", "seed": 3, "results_dir": "/home/me", "device": "cuda"}
 
@@ -75,24 +77,18 @@ def test_a_model_folder_can_be_written_anew_but_the_folder_of_a_run_cannot(tmp_p
         write(run / FLAGS / "below a file")
 
 
-def test_who_is_killed_between_two_files_leaves_a_folder_that_is_refused_and_can_be_mended(
-    tmp_path, monkeypatch
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_who_is_stopped_between_two_files_leaves_a_folder_that_is_refused_and_can_be_mended(
+    tmp_path, is_new, count
 ):
-    write(tmp_path, seed=1)
+    if not is_new:
+        write(tmp_path, seed=1)
     (tmp_path / "README.md").write_text("mine")
-    real, left = os.replace, [1]
-
-    def replace(source, target):
-        if not left:
-            raise OSError(5, "Input/output error")
-        left.pop()
-        real(source, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", replace)
-        with pytest.raises(ConfigError, match="Cannot write the folder"):
-            write(tmp_path, seed=2)
-    with pytest.raises(CheckpointError, match="sha256"):
+    plan = Plan([Fault(("file.replace",), "eio", nth=count + 1)])
+    with faults.loaded(plan), pytest.raises(ConfigError, match="Cannot write the folder"):
+        write(tmp_path, seed=2)
+    with pytest.raises(CheckpointError, match="has no" if is_new else "sha256"):
         load_model(tmp_path)
     write(tmp_path, seed=3)
     assert load_model(tmp_path).updates == 56
