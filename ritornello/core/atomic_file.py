@@ -108,8 +108,8 @@ def as_json(data: Mapping[str, Any]) -> str:
 
 def remove_temporaries(folder: Path) -> list[Path]:
     """Remove what a killed process left half-written in `folder`; return the removed paths."""
-    found = sorted(folder.glob(f".*{TEMPORARY_SUFFIX}"))
-    # A folder of such a name is none of ours.
+    # Others have .tmp files too, in a folder that the user has chosen; ours end with a number.
+    found = sorted(folder.glob(f".*.[0-9]*{TEMPORARY_SUFFIX}"))
     stale = [path for path in found if path.is_symlink() or not path.is_dir()]
     for path in stale:
         disk().unlink(path)

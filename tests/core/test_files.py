@@ -90,8 +90,12 @@ def test_a_second_name_is_a_copy_where_the_file_system_knows_no_links(tmp_path, 
     assert (tmp_path / "b").read_text("utf-8") == "content"
 
 
-def test_a_folder_that_is_named_like_a_temporary_file_is_left_alone(tmp_path):
-    (tmp_path / ".x.tmp").mkdir()
-    (tmp_path / ".y.tmp").write_text("half")
-    assert atomic_file.remove_temporaries(tmp_path) == [tmp_path / ".y.tmp"]
-    assert (tmp_path / ".x.tmp").is_dir()
+def test_temporary_files_of_others_and_folders_of_such_names_are_left_alone(tmp_path):
+    with atomic_file.atomic_path(tmp_path / "y") as ours:
+        ours.write_text("half")
+    ours.write_text("half")  # as a killed process leaves it
+    (tmp_path / f".x.{os.getpid()}.tmp").mkdir()
+    (tmp_path / ".theirs.tmp").write_text("theirs")
+    assert atomic_file.remove_temporaries(tmp_path) == [ours]
+    assert (tmp_path / f".x.{os.getpid()}.tmp").is_dir()
+    assert (tmp_path / ".theirs.tmp").read_text("utf-8") == "theirs"
