@@ -102,8 +102,8 @@ def _resolve(
             raise CheckpointError(
                 f"{checkpoint.path} is of a run of {shown_text(saved.env_id)}, got "
                 f"--env={flags.env}: expected the same games in the same order to resume it. To "
-                "start a new run in other games from its weights: --op_mode=train "
-                f"--load_model_url={flags.load_model_url}"
+                "start a new run in other games from its weights, give "
+                f"--load={flags.load_model_url}, without --resume"
             )
         if flags.op_mode == "train_w_load" and not begins:
             flags = _with_schedule_of(checkpoint, flags, argv)
@@ -245,5 +245,6 @@ def _check_limits(flags: Flags, checkpoint: Checkpoint | None) -> None:
         raise RunIsDone(
             f"{checkpoint.path} has {done:,} agent steps already and --environment_max_steps is "
             f"{flags.environment_max_steps:,}: give a larger one to go on. To train for that many "
-            "more in a new run with these weights, its counters at zero: --op_mode=train"
+            "more in a new run with these weights, its counters at zero, give "
+            f"--load={flags.load_model_url}, without --resume"
         )

@@ -26,7 +26,7 @@ from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS
 
 MAX_PATH = 1000  # characters of a path in a message
-NEW_RUN = "To start a new run from its weights: --op_mode=train --load_model_url=<this one>."
+NEW_RUN = "To start a new run from its weights: --load=<this one>, without --resume."
 
 
 def check_several(flags: Flags, place: Place) -> None:
@@ -39,7 +39,7 @@ def check_several(flags: Flags, place: Place) -> None:
     if flags.op_mode == "test":
         if count > 1:
             raise ConfigError(
-                f"--op_mode=test was started in {count} processes, expected one: it plays with one "
+                f"a test was started in {count} processes, expected one: it plays with one "
                 "model, and nothing is learned. Start it without torchrun."
             )
         return

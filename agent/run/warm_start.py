@@ -64,7 +64,7 @@ def keep_actions(checkpoint: Checkpoint, own: EnvSpec) -> tuple[str, ...]:
             "Train the first run with --action_set=all, or do without these actions: "
             f"--action_set={','.join(saved.action_meanings)}"
             if all(map(is_atari, own.tasks))
-            else "Start without --load_model_url."
+            else "Start without --load."
         )
         raise CheckpointError(
             f"{checkpoint.path} was trained with the actions {', '.join(saved.action_meanings)}, "
@@ -88,7 +88,7 @@ def warm_start(checkpoint: Checkpoint, blueprint: Blueprint) -> WarmStart:
     if checkpoint.state["flags"].get("use_popart", False) and not flags.use_popart:
         raise ConfigError(
             f"--use_popart=False, but the values of {checkpoint.path} are in the units of its "
-            "PopArt statistics: expected --use_popart=True, or start without --load_model_url."
+            "PopArt statistics: expected --use_popart=True, or start without --load."
         )
     drawn = blueprint.learner().model.state_dict()
     saved = checkpoint.state["learner"]["model"]

@@ -200,7 +200,7 @@ def evaluate_all(
             for env in envs
             if not table.has(path.stem, steps, env)
         ]
-        show(f"{len(waiting)} tests are not in {table.games_file} yet")
+        show(f"tests that are not in {table.games_file} yet: {len(waiting)}")
         began_s, tested = time.monotonic(), 0
         for path, of_path in itertools.groupby(waiting, lambda pair: pair[0]):
             try:

@@ -143,9 +143,8 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
             )
         if self.run_name and self.op_mode != "train" and not self.new_run_folder:
             problems.append(
-                f"--run_name={self.run_name} names the folder of a new run, and "
-                f"--op_mode={self.op_mode} makes none: leave it out (or resume into a new folder "
-                "with --new_run_folder=True)"
+                f"--run_name={self.run_name} names the folder of a new run, and a resume or a test "
+                "makes none: leave it out (or resume into a new folder with --new_run_folder=True)"
             )
         return problems
 

@@ -108,7 +108,7 @@ def parse(
     layers = (checkpoint, below, file.values, preset, said)
     chosen = _merged(*layers)
     env = _env_ids(str(chosen.get("env", Flags.model_fields["env"].default)))
-    saved = f"--load_model_url={url}"
+    saved = shown_text(str(url))
     check_trust(
         chosen,
         lambda name: (

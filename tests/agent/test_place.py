@@ -91,7 +91,7 @@ class OfOneLearner(Algorithm):
         ({"algorithm": f"{__name__}:of_one_learner"}, TWO, "sums_over_learners = True"),
         ({"learner_count": 3}, TWO, "--learner_count=3, but 2 learners were started"),
         ({"learner_count": 2}, Place(), "--learner_count=2, but one learner was started"),
-        ({"op_mode": "test", "load_model_url": "x"}, TWO, "--op_mode=test was started in 2"),
+        ({"op_mode": "test", "load_model_url": "x"}, TWO, "a test was started in 2"),
     ],
 )
 def test_what_several_learners_cannot_do_is_refused(flags, place, text):

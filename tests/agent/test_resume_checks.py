@@ -76,7 +76,13 @@ def test_another_kind_of_optimiser_is_refused_unless_it_begins_afresh(run):
 @pytest.mark.parametrize("env", [OTHER_GAME, BOTH_GAMES])
 @pytest.mark.parametrize("flag", ["--reproducible=False", "--new_run_folder=True"])
 def test_other_games_are_refused_also_where_they_look_the_same(run, env, flag):
-    refused(run, f"--env={env}", flag, match="same games.*--op_mode=train", kind=CheckpointError)
+    refused(
+        run,
+        f"--env={env}",
+        flag,
+        match="same games.*--load=.*run, without --resume",
+        kind=CheckpointError,
+    )
 
 
 def test_a_game_whose_module_has_moved_is_gone_on_with(run):

@@ -95,7 +95,7 @@ def test_a_file_may_give_numbers_and_no_texts():
     stored = {"env": "CartPole-v1", "env_kwargs": '{"size": 3}'}
     assert parse(command, lambda url: stored).env_kwargs == '{"size": 3}'
     stored["env_kwargs"] = json.dumps({"deep": [{"xml": "/etc/passwd"}]})
-    with pytest.raises(ConfigError, match="env_kwargs is .* from --load_model_url=x"):
+    with pytest.raises(ConfigError, match="env_kwargs is .* from x: "):
         parse(command, lambda url: stored)
     with pytest.raises(ConfigError, match="expected numbers only"):
         tried("CartPole-v1", stored["env_kwargs"])

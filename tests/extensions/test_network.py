@@ -124,7 +124,7 @@ def test_a_name_without_a_network_is_refused(name, message):
 def test_a_file_may_not_name_a_module_that_nobody_typed():
     stored = {"model": "stranger_net:evil", "env": "CartPole-v1"}
     command = ["--op_mode=test", "--load_model_url=x"]
-    with pytest.raises(ConfigError, match="model is 'stranger_net:evil', from --load_model_url=x"):
+    with pytest.raises(ConfigError, match="model is 'stranger_net:evil', from x: "):
         parse(command, lambda url: stored)
     with pytest.raises(ConfigError, match="--model=<module>:<name> yourself"):
         NETWORKS.find("stranger_net:evil")

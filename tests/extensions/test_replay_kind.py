@@ -128,7 +128,7 @@ def test_a_type_from_a_file_is_not_imported_and_one_that_was_typed_is(module, ki
     stored = {"env": "CartPole-v1", "replay_parameters": json.loads(of(module))}
     command = ["--op_mode=train_w_load", "--load_model_url=x"]
     expected = (
-        f"replay_parameters is '{module}:mine', from --load_model_url=x: .*"
+        f"replay_parameters is '{module}:mine', from x: .*"
         '"type": "<module>:<name>" in --replay_parameters yourself'
     )
     with pytest.raises(ConfigError, match=expected):
