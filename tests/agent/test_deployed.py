@@ -12,7 +12,7 @@ import torch
 
 from ritornello import load_agent
 from ritornello.agent.deployed.formats import NETWORKS as FILES
-from ritornello.agent.deployed.formats import network_file, runner
+from ritornello.agent.deployed.formats import largest_difference, network_file, runner
 from ritornello.agent.deployed.graph import ActingGraph
 from ritornello.agent.export import main
 from ritornello.agent.models.base import Inputs
@@ -114,6 +114,19 @@ def test_a_written_network_says_what_the_model_says(case, kind):
         for name, expected in (("greedy_action", mode), ("sampled_action", draw)):
             assert got[name].dtype == getattr(torch, spec.actions.dtype)
             np.testing.assert_allclose(got[name], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("has_mask", [False, True])
+def test_the_difference_of_a_wrong_network_is_told(has_mask):
+    spec = make_spec(masked=has_mask)
+    graph = ActingGraph(make_model(ModelConfig(), spec, popart=False), spec)
+
+    def run(inputs):
+        said = graph(inputs)
+        return {**said, "params": said["params"] + 3}
+
+    with torch.no_grad():
+        assert largest_difference(graph, run) > 1
 
 
 def make_obs(spec):
