@@ -35,11 +35,12 @@ from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.stored.checkpoint_file import check_sizes
 from ritornello.agent.stored.checkpoint_tree import KNOWN_DTYPES, first_not_finite
 from ritornello.agent.stored.model_file import WEIGHTS, save_model
-from ritornello.core.command_line import with_home
+from ritornello.core.command_line import printable, reader_may_leave, tell, with_home
 from ritornello.core.errors import CheckpointError, ConfigError, PlatformError, first_line
 from ritornello.core.plain_data import shown, shown_text
 from ritornello.core.project import main_command
 from ritornello.core.spec import EnvSpec
+from ritornello.core.stop_signals import INTERRUPTED
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.games import expand_games
 from ritornello.wrappers.registry import make_env_spec
@@ -80,8 +81,7 @@ def read(path: Path) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise CheckpointError(
             f"{path} is refused: expected tensors, numbers and text only, as TorchBeast saves "
-            "them, got something that would have to be executed or is damaged "
-            f"({first_line(error)})."
+            "them, got something that would have to be executed or is damaged."
         ) from error
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -270,8 +270,8 @@ def migrate(path: Path, output: Path, env: str = "", *, raw_reward: bool | None 
     return layout
 
 
-def main(argv: Sequence[str], show: Callable[[str], None] = print) -> None:
-    """Run the command; a mistake is one message and exit status 2."""
+def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:
+    """Run the command; a mistake is a message and exit status 2, an interrupt one line and 130."""
     parser = argparse.ArgumentParser(
         prog="python -m ritornello.agent.torchbeast",
         description="Turn an agent that TorchBeast saved (model.tar) into a model folder that can "
@@ -297,11 +297,14 @@ def main(argv: Sequence[str], show: Callable[[str], None] = print) -> None:
     try:
         layout = migrate(options.model, options.output, options.env, raw_reward=raw)
     except PlatformError as error:
-        parser.exit(2, f"error: {error}\n")
+        parser.exit(2, f"error: {printable(str(error))}\n")
+    except KeyboardInterrupt:
+        parser.exit(INTERRUPTED, "interrupted: the same command writes the model anew\n")
     size_mb = (options.output / WEIGHTS).stat().st_size / 1e6
-    show(f"{options.output}: {layout.describe()}; weights of {size_mb:.1f} MB")
     output = shlex.quote(str(options.output))
-    show(f"play: {main_command()} --test={output}")
+    with reader_may_leave():
+        show(f"{options.output}: {layout.describe()}; weights of {size_mb:.1f} MB")
+        show(f"play: {main_command()} --test={output}")
 
 
 def _unknown(weights: Mapping[str, Tensor], reason: str) -> CheckpointError:
