@@ -73,17 +73,15 @@ from ritornello.core.stop_signals import INTERRUPTED, answer_by, leave_at_once, 
 from ritornello.flags.kinds import MAX_AGENTS
 from ritornello.flags.names import named_values
 from ritornello.sequences.checks import check_not_overridden, check_runs, check_saved, check_typed
-from ritornello.sequences.folder import STATE_FILE, RunState, SequenceFolder
+from ritornello.sequences.folder import STATE_FILE, TUNING_FILE, RunState, SequenceFolder, is_tuning
 from ritornello.sequences.plan import PlannedRun, load_plan, shipped_plans, source_of
 from ritornello.sequences.runner import Interrupts, run_sequence
 from ritornello.sequences.terminal import Progress, Terminal
 from ritornello.sequences.tuner import (
     BEST_FILE,
     TRIALS_PAGE,
-    TUNING_FILE,
     Tuner,
     create_folder,
-    is_tuning,
     load_search,
 )
 

@@ -26,6 +26,7 @@ from ritornello.analysis.run_facts import commit_text, default_flags, machine_te
 from ritornello.core.atomic_file import writable_folder, write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
+from ritornello.core.project import PLAIN_SEQUENCE
 from ritornello.core.run_layout import (
     EVALUATIONS,
     FLAGS,
@@ -119,7 +120,7 @@ def _add_sequence(page: Page, place: Path) -> None:
                 yield from _films(each.path, FILM_BYTES // len(made))
 
     flags = [(run.name, *pair) for run in folder.runs for pair in run.flags.items()]
-    resume = shlex.join(["python", "multi_train.py", f"--resume={place}"])
+    resume = f"{PLAIN_SEQUENCE} --resume={shlex.quote(str(place))}"
     again = [folder.command, resume, shlex.join([*COMPARE, f"--sequence_folder={place}"])]
     page.add("Comparison", lambda: [sequence_page(compared)])
     page.add("Figures", curves)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from ritornello.core.project import PLAIN_MAIN
 from ritornello.flags.names import flag_of
 from ritornello.flags.options import EFFECTS, Flags
 
@@ -52,10 +53,10 @@ def own_command(sessions: Sequence[Mapping[str, Any]]) -> str:
     """Return the commands that made a run, without its folder; the seed is left open."""
     first, *resumed = (session.get("command_line", [])[1:] for session in sessions)
     kept = _without(first, "results_dir", "run_name", "resume_or_start", "seed")
-    commands = [shlex.join(["python", "main.py", *kept]) + " --seed=<seed>"]
+    commands = [" ".join([PLAIN_MAIN, *map(shlex.quote, kept), "--seed=<seed>"])]
     for given in resumed:
         kept = _without(given, "op_mode", "load_model_url", "resume", "resume_or_start", "seed")
-        commands.append(shlex.join(["python", "main.py", *kept]) + " --resume=<run>")
+        commands.append(" ".join([PLAIN_MAIN, *map(shlex.quote, kept), "--resume=<run>"]))
     return " && ".join(dict.fromkeys(commands))
 
 

@@ -17,6 +17,12 @@ IMPORT_ROOT = PACKAGE.parent  # `import ritornello` finds it here
 IS_CLONE = (IMPORT_ROOT / "option_flags.py").is_file()
 PROJECT_ROOT = IMPORT_ROOT if IS_CLONE else PACKAGE  # the folder of main.py
 MAIN_PROGRAM = PROJECT_ROOT / "main.py"
+# How command lines begin in files that are passed on; `main_command` is for this shell alone.
+PLAIN_MAIN, PLAIN_SEQUENCE = (
+    ("python main.py", "python multi_train.py")
+    if IS_CLONE
+    else ("ritornello", "ritornello sequence")
+)
 
 
 def as_typed(path: Path) -> str:

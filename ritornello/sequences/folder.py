@@ -33,6 +33,7 @@ from ritornello.core.atomic_file import remove_temporaries, writable_folder, wri
 from ritornello.core.errors import ConfigError
 from ritornello.core.file_lock import FileLock
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
+from ritornello.core.project import PLAIN_SEQUENCE
 from ritornello.metrics.run_files import last_record
 from ritornello.sequences.checks import keepable
 from ritornello.sequences.forms import Form, Name, checked
@@ -47,6 +48,7 @@ from ritornello.sequences.plan import (
 )
 
 STATE_FILE = "sequence.json"
+TUNING_FILE = "tuning.json"  # the search whose trials are the runs (tuner.py), if it is one
 LOCK_FILE, RUN_LOCK_FILE = "sequence.lock", "run.lock"
 OUTPUT_FILE = "output.log"
 FORMAT_VERSION = 1
@@ -133,10 +135,14 @@ class SequenceFolder:
 
     @property
     def command(self) -> str:
-        """The command line that began it; a sequence that is not shipped is a file of its name."""
-        source = self.name if self.name in shipped_plans() else f"{self.name}.yaml"
+        """The command line that began it; what is not shipped is a file of its name."""
+        wish = f"--sequence={self.name}"
+        if is_tuning(self.path):
+            wish = f"--tune={self.name}.yaml"
+        elif self.name not in shipped_plans():
+            wish += ".yaml"
         extra = ["--", *self.arguments] if self.arguments else []
-        return shlex.join(["python", "multi_train.py", f"--sequence={source}", *extra])
+        return f"{PLAIN_SEQUENCE} {shlex.join([wish, *extra])}"
 
     def _check_order(self) -> None:
         """Raise ConfigError unless names are unique and each run starts from an earlier one."""
@@ -249,6 +255,11 @@ class SequenceFolder:
         if source is None:
             return run.flags
         return {**run.flags, "load_model_url": str(self.run_folders(source)[-1].path)}
+
+
+def is_tuning(path: Path | str) -> bool:
+    """Whether a folder is that of a search."""
+    return (Path(path) / TUNING_FILE).is_file()
 
 
 def has_ended(made: RunFolder) -> bool:

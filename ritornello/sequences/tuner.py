@@ -45,12 +45,12 @@ from ritornello.core.project import import_extra
 from ritornello.flags.names import named_flags
 from ritornello.metrics.curve import Curve, curve_of
 from ritornello.metrics.run_files import read_records
-from ritornello.sequences.folder import RunState, SequenceFolder
+from ritornello.sequences.folder import TUNING_FILE, RunState, SequenceFolder
 from ritornello.sequences.forms import Form, Name, Seeds, checked
 from ritornello.sequences.plan import MAX_PLAN_BYTES, Plan, PlannedRun
 from ritornello.sequences.runner import Interrupts, run_sequence
 
-TUNING_FILE, STUDY_FILE = "tuning.json", "study.db"
+STUDY_FILE = "study.db"
 TRIALS_PAGE, BEST_FILE = "trials.md", "best.json"
 LOOK_S = 2.0  # between two looks at the curve of a run
 LOCKED_S = 60.0  # SQLite waits so long for another program that reads the file
@@ -186,11 +186,6 @@ def load_search(path: Path) -> Search:
         except ValueError as error:
             raise ConfigError(f"{where}: search.{shown_text(name)}: {error}") from error
     return search
-
-
-def is_tuning(path: Path | str) -> bool:
-    """Whether a folder is that of a search."""
-    return (Path(path) / TUNING_FILE).is_file()
 
 
 def create_folder(results: Path, search: Search, arguments: list[str]) -> SequenceFolder:

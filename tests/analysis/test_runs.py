@@ -76,6 +76,9 @@ def test_a_sequence_gives_its_groups_as_labels_over_games(tmp_path):
     assert labels(runs) == ["elite 1 use_kl_mask=true", "elite 1"] * 2
     assert all(run.about.finished for run in runs), "the sequence says so, not the run's summary"
     assert runs[0].about.command == "python multi_train.py --sequence=mine.yaml -- --lr=0.1"
+    (folder / "tuning.json").write_text("{}")  # as in the folder of a search
+    (run, *_), _ = find_runs([str(folder)])
+    assert run.about.command == "python multi_train.py --tune=mine.yaml -- --lr=0.1"
 
 
 @pytest.mark.parametrize("records", [10, 1000])

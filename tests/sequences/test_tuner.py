@@ -14,15 +14,9 @@ from ritornello import multi_train
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.curve import Curve
 from ritornello.sequences import tuner
-from ritornello.sequences.folder import SequenceFolder
+from ritornello.sequences.folder import SequenceFolder, is_tuning
 from ritornello.sequences.runner import Interrupts
-from ritornello.sequences.tuner import (
-    Search,
-    Tuner,
-    create_folder,
-    is_tuning,
-    load_search,
-)
+from ritornello.sequences.tuner import Search, Tuner, create_folder, load_search
 
 pytestmark = [
     pytest.mark.process,
