@@ -216,7 +216,8 @@ def _below(path: Path) -> Iterator[Iterator[Run]]:
 def _read_csv(path: Path) -> Iterator[Run]:
     """Yield the run of a CSV; nothing if the file is a table of another kind."""
     # A table of another kind need not be UTF-8; of ours, whatever is not is refused below.
-    lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    lines = text.removesuffix("\n").split("\n")  # a label may hold what ends a line in Unicode
     if len(lines) < 2 or not lines[0].startswith("# {") or lines[1] != ",".join(COLUMNS):
         return
     try:
