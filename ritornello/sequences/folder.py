@@ -42,6 +42,7 @@ from ritornello.sequences.plan import (
     AtOnce,
     Plan,
     PlannedRun,
+    goes_on,
     is_test,
     shipped_plans,
     source_of,
@@ -228,6 +229,14 @@ class SequenceFolder:
         found = [RunFolder(path.parent) for path in (self.path / run.name).glob("*/checkpoints")]
         # Names end in the time, but a clock can be put back while a run is begun anew.
         return sorted(found, key=lambda made: (made.has_checkpoint(), made.path))
+
+    def seconds_of(self, run: RunState) -> float:
+        """Return the time of a run so far, which a killed multi_train.py could not note in full."""
+        made = self.run_folders(run)
+        record = last_record(made[-1].path) if made else None
+        # The clock of a run that goes on from another one goes on as well.
+        known_s = 0.0 if record is None or goes_on(run.flags) else record.wall_s
+        return max(run.seconds, round(known_s, 1))
 
     def _is_lost(self, run: RunState) -> bool:
         """Whether what a run that was done has made is gone; a test writes beside what it tests."""

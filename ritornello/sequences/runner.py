@@ -140,7 +140,7 @@ def _attempt(
     lives.
     """
     run, began_s = folder.runs[index], time.monotonic()
-    path, before_s = folder.path / run.name, run.seconds  # of earlier attempts
+    path, before_s = folder.path / run.name, folder.seconds_of(run)  # of earlier attempts
     lock = FileLock(path / RUN_LOCK_FILE)
 
     def seconds() -> float:
@@ -164,7 +164,7 @@ def _attempt(
         yield True
     try:
         if folder.has_ended(run):  # and whoever ran it could not note it any more
-            return finish(status="done", exit_code=None)
+            return finish(status="done", exit_code=None, seconds=folder.seconds_of(run))
         run = folder.update(index, status="running", exit_code=None)
         try:
             process = _start(folder, run, slot, lock)

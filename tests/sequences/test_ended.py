@@ -86,10 +86,11 @@ def test_a_resume_starts_nothing_for_a_training_that_had_ended(tmp_path):
     """As after a kill between the end of the run and the update of the sequence's state."""
     folder = begin(tmp_path, 0, "steps", waits=False)
     run_sequence(folder, Interrupts())
-    folder.update(0, status="running")
+    folder.update(0, status="running", seconds=0.0)
     again = SequenceFolder.open(folder.path)
     run_sequence(again, Interrupts())
-    assert SequenceFolder.open(folder.path).runs[0].status == "done"
+    (run,) = SequenceFolder.open(folder.path).runs
+    assert (run.status, run.seconds) == ("done", 1.0), "the time is that of its last record"
     assert starts(folder) == 1
 
 
