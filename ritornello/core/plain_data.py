@@ -18,7 +18,7 @@ from typing import Any
 from ritornello.core.errors import ConfigError
 
 MAX_SHOWN = 200  # characters of a value in a message
-MAX_FILE_BYTES = 4_000_000  # a sequence of 10,000 runs is below
+MAX_FILE_BYTES = 4_000_000
 # An alias of YAML stands for a whole branch, so a short text can mean more than fits into memory.
 MAX_NODES = 500_000
 MAX_DEPTH = 50  # far below the limit of Python's own recursion

@@ -53,6 +53,7 @@ TUNING_FILE = "tuning.json"  # the search whose trials are the runs (tuner.py), 
 LOCK_FILE, RUN_LOCK_FILE = "sequence.lock", "run.lock"
 OUTPUT_FILE = "output.log"
 FORMAT_VERSION = 1
+MAX_STATE_BYTES = 40_000_000  # MAX_RUNS runs of 20 kB
 # As `SequenceFolder.add` makes them; no path, and never the name of one of the other files.
 RUN_NAME = r"^[0-9]{3,5}_[A-Za-z0-9._+-]{1,100}_seed[0-9]{1,19}$"
 
@@ -77,7 +78,7 @@ class _SavedSequence(Form):
     name: Name
     at_once: AtOnce = 1
     arguments: list[str]
-    runs: Annotated[list[RunState], Field(max_length=MAX_RUNS)]  # none yet: a search just begun
+    runs: list[RunState]  # none yet: a search just begun
 
 
 class SequenceFolder:
@@ -119,7 +120,8 @@ class SequenceFolder:
         """
         file = Path(path) / STATE_FILE
         try:
-            data = parse_json(read_text(file, "the state of a sequence"), str(file))
+            text = read_text(file, "the state of a sequence", MAX_STATE_BYTES)
+            data = parse_json(text, str(file))
         except ConfigError as error:
             raise ConfigError(
                 f"{shown_text(str(path))} is not the folder of a sequence: {error} Give a folder "
@@ -160,8 +162,18 @@ class SequenceFolder:
             earlier.add((run.group, run.seed))
 
     def add(self, planned: Iterable[PlannedRun]) -> None:
-        """Add waiting runs behind the others; `save` writes them down."""
-        for number, run in enumerate(planned, start=len(self.runs) + 1):
+        """Add waiting runs behind the others; `save` writes them down.
+
+        Raises:
+          ConfigError: if there would be more than MAX_RUNS.
+        """
+        added = list(planned)
+        if len(self.runs) + len(added) > MAX_RUNS:
+            raise ConfigError(
+                f"{shown_text(self.name)} would have {len(self.runs) + len(added):,} runs, "
+                f"expected at most {MAX_RUNS:,}: begin another one for the rest."
+            )
+        for number, run in enumerate(added, start=len(self.runs) + 1):
             name = f"{number:03d}_{safe_name(run.group)}_seed{run.seed}"
             state = {"name": name, "group": run.group, "seed": run.seed, "flags": run.flags}
             self.runs.append(checked(RunState, state, shown_text(self.name)))

@@ -41,7 +41,7 @@ from ritornello.flags.names import named_flags
 from ritornello.sequences.forms import Form, Name, Seeds, checked
 
 SHIPPED = Path(__file__).resolve().parent
-MAX_RUNS = 10_000
+MAX_RUNS = 2_000  # with their tests; of more, sequence.json could grow too large to be read again
 MAX_PLAN_BYTES = 200_000  # PyYAML reads about as many in a second
 TEST_FLAGS = {"op_mode": "test", "test_all_checkpoints": True}
 
@@ -207,7 +207,7 @@ def _check_replay_is_saved(groups: Mapping[str, Mapping[str, Any]], where: str) 
 
 def _product(file: _PlanFile, where: str) -> list[tuple[Any, ...]]:
     """Return the points of the grid; refuse more than fit into memory."""
-    count = len(file.runs) * len(file.seeds)
+    count = len(file.runs) * len(file.seeds) * (1 if file.test is None else 2)
     for values in file.grid.values():
         count *= len(values)
     if count > MAX_RUNS:

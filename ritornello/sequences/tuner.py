@@ -47,7 +47,7 @@ from ritornello.metrics.curve import Curve, curve_of
 from ritornello.metrics.run_files import read_records
 from ritornello.sequences.folder import TUNING_FILE, RunState, SequenceFolder
 from ritornello.sequences.forms import Form, Name, Seeds, checked
-from ritornello.sequences.plan import MAX_PLAN_BYTES, Plan, PlannedRun
+from ritornello.sequences.plan import MAX_PLAN_BYTES, MAX_RUNS, Plan, PlannedRun
 from ritornello.sequences.runner import Interrupts, run_sequence
 
 STUDY_FILE = "study.db"
@@ -177,6 +177,9 @@ def load_search(path: Path) -> Search:
     search = search.model_copy(update=named)
     if set(search.base) & set(search.search) or "seed" in {**search.base, **search.search}:
         raise ConfigError(f"{where}: a flag is in base or in search, and seeds have their own key.")
+    runs = search.trials * len(search.seeds)
+    if runs > MAX_RUNS:
+        raise ConfigError(f"{where}: trials x seeds are {runs:,} runs, at most {MAX_RUNS:,} fit.")
     if search.steps is None and type(search.base.get("environment_max_steps")) is not int:
         raise ConfigError(f"{where}: expected steps, or environment_max_steps under base.")
     optuna = _import_optuna()

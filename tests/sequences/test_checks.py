@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from ritornello import multi_train
+from ritornello.analysis.run_facts import default_flags
 from ritornello.core.errors import ConfigError
 from ritornello.sequences.folder import STATE_FILE, SequenceFolder
-from ritornello.sequences.plan import parse_plan
+from ritornello.sequences.plan import MAX_RUNS, parse_plan
 
 # Leaves a trace of every start beside itself, then does what a run does.
 TRACER = """
@@ -122,3 +123,15 @@ def test_a_run_that_is_there_is_not_changed(tmp_path, now, message):
     folder = SequenceFolder.create(tmp_path, plan_of(BEGUN), [])
     with pytest.raises(ConfigError, match=message):
         folder.grow(plan_of(now), "mine.yaml")
+
+
+def test_the_largest_sequence_with_every_flag_can_be_resumed_and_does_not_grow(tmp_path):
+    base = {name: value for name, value in default_flags().items() if name != "seed"}
+    data = {"base": base, "seeds": list(range(MAX_RUNS // 2)), "test": {}}
+    folder = SequenceFolder.create(tmp_path, plan_of(data), [])
+    again = SequenceFolder.open(folder.path)
+    assert len(again.runs) == MAX_RUNS
+    with pytest.raises(ConfigError, match="would have 2,002 runs, expected at most 2,000"):
+        again.grow(plan_of({**data, "seeds": [MAX_RUNS]}), "mine.yaml")
+    with pytest.raises(ConfigError, match="mine.yaml makes 2,002 runs"):
+        plan_of({**data, "seeds": list(range(MAX_RUNS // 2 + 1))})

@@ -88,6 +88,7 @@ def starts(folder, run=0):
         ({"search": {"env": {"choose": ["a"]}}}, "base or in search"),
         ({"search": {"max_steps": {"choose": [1]}}}, "base or in search"),
         ({"base": {}}, "expected steps"),
+        ({"trials": 1001, "seeds": [1, 2]}, "trials x seeds are 2,002 runs"),
     ],
 )
 def test_what_makes_no_sense_is_told_with_its_key(tmp_path, changes, message):
