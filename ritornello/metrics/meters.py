@@ -17,6 +17,7 @@ from ritornello.core.saved_state import item, items, whole, within
 from ritornello.metrics.record import Record
 
 MEMORY_S = 30.0  # a change of `Speed` is followed within about this time
+FAR_S = 1e9  # 30 years, by the speed of a run that stands still: it has no end that is known
 RECENT = ("return_raw", "length_steps", "length_frames")  # of a game: means since the last read
 
 
@@ -66,7 +67,8 @@ class Speed:
         """Return the time from the newest Record to `agent_steps`, in seconds; None: unknown."""
         if self._newest is None or not self.steps_per_s:
             return None
-        return max(0, agent_steps - self._newest.agent_steps) / self.steps_per_s
+        seconds = max(0, agent_steps - self._newest.agent_steps) / self.steps_per_s
+        return seconds if seconds <= FAR_S else None
 
 
 class EpisodeMeter:

@@ -3,6 +3,7 @@ import pytest
 from ritornello.core.episode import EpisodeEnd
 from ritornello.metrics.meters import EpisodeMeter, Rate, Speed
 from ritornello.metrics.record import Record
+from ritornello.metrics.text import duration
 
 
 def test_a_rate_is_growth_over_time_since_the_last_read(clock):
@@ -69,3 +70,11 @@ def test_a_change_is_followed_within_about_half_a_minute():
     assert speed.steps_per_s == pytest.approx(100 * 2 / 3)
     speed.add(Record(agent_steps=1000, wall_s=50.0))
     assert (speed.steps_per_s, speed.seconds_until(2000)) == (0, None)
+
+
+def test_a_run_that_stands_still_has_no_known_end():
+    speed = Speed(Record())
+    for seconds in range(5, 1205, 5):
+        speed.add(Record(agent_steps=1000, wall_s=float(seconds)))
+        left_s = speed.seconds_until(10**15)
+        assert left_s is None or duration(left_s)
