@@ -124,6 +124,8 @@ def _places(options: argparse.Namespace) -> list[str]:
         raise ConfigError(
             "--against belongs to the table of scores: leave --profiles and --to_score out."
         )
+    if options.area_to and options.at_steps:
+        raise ConfigError("--area_to says where areas end: leave --at_steps out.")
     if options.to_score and (options.area_to or options.profiles or options.at_steps):
         raise ConfigError("--to_score stands alone: leave --area_to, --profiles, --at_steps out.")
     if not places and not options.scores:
