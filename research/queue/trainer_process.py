@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -66,7 +67,7 @@ def run_trainer(
     """
     command = [sys.executable, str(main_program), *arguments]
     with open(output_file, "ab+") as output:
-        output.write(f"$ {' '.join(command)}\n".encode())
+        output.write(f"$ {shlex.join(command)}\n".encode())
         output.flush()
         began_at = output.seek(0, os.SEEK_END)
         child = subprocess.Popen(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 from dataclasses import replace
@@ -95,6 +96,14 @@ def test_a_trainer_that_is_killed_loses_nothing_but_time(bench: Bench) -> None:
     assert (row.status, row.sessions) == ("done", "2")
     (run,) = bench.runs()
     assert "train_w_load" in bench.output(run).split("$ ")[2]
+
+
+def test_the_command_of_a_run_can_be_pasted_from_its_output(bench: Bench) -> None:
+    replay = [{"type": "queue", "capacity": 4, "sample_ratio": 1.0}]
+    bench.write(entry(flags={"replay_parameters": replay}))
+    bench.work()
+    first, *_ = bench.output(bench.runs()[0]).splitlines()
+    assert f"--replay_parameters={json.dumps(replay)}" in shlex.split(first)
 
 
 def test_at_the_end_of_its_time_a_run_is_told_to_save_and_goes_on_next_time(bench: Bench) -> None:
