@@ -201,7 +201,7 @@ def _what(started: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield facts(
             {
                 "begun": session.get("started"),
-                "command": " ".join(map(str, session.get("command_line", []))),
+                "command": shlex.join(map(str, session.get("command_line", []))),
                 "version": session.get("version"),
                 "commit": commit_text(session.get("source") or {}),
                 "libraries": ", ".join(starmap("{} {}".format, versions.items())),

@@ -93,7 +93,8 @@ def test_the_page_of_a_run_says_what_was_run_and_how_it_went(tmp_path, capsys):
     assert err == ""
     for said in (
         *("steps", "1,000", PONG, "2026-01-01T00:00:00", "0123456789ab", "27"),
-        *("torch 2.13", "Abacus, 2 cores", "main.py --load_model_url=x y", "lr_factor", "done: so"),
+        *("torch 2.13", "Abacus, 2 cores", "main.py '--load_model_url=x y'", "lr_factor"),
+        "done: so",
         *("policy/entropy", "is low", "raise", "4.75", "update_9.pt", "18.25", "greedy"),
         *("12:02 INFO done", "27.5", "energy per million agent steps", "kJ", "100 %"),
         f"python main.py --env={PONG} --seed=7",
