@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from ritornello.agent.stored.checkpoint_folder import ON_HUB
-from ritornello.analysis.figure import save
 from ritornello.analysis.options import (
     add,
     agent_parser,
@@ -29,7 +28,7 @@ from ritornello.analysis.statistics import interval
 from ritornello.core.atomic_file import writable_folder, write_json
 from ritornello.core.errors import ConfigError
 from ritornello.core.spec import game_name
-from ritornello.metrics.charts import COLOURS, INK, figure_text, new_figure, style
+from ritornello.metrics.charts import COLOURS, INK, figure_text, new_figure, save, style
 from ritornello.wrappers.trusted_modules import trust_modules_of
 
 EXAMPLES = """  python -m ritornello.analysis actions --load_model_url=models/pong

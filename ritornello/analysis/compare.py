@@ -23,7 +23,6 @@ from ritornello.analysis.comparison import (
     page,
     runs_of,
 )
-from ritornello.analysis.figure import save
 from ritornello.analysis.options import at_least, command_parser, say_written
 from ritornello.analysis.profiles import profiles_figure, profiles_page, scored_of
 from ritornello.analysis.runs import find_runs, write_csv
@@ -31,6 +30,7 @@ from ritornello.analysis.to_score import to_score_page
 from ritornello.core.atomic_file import writable_folder, write_text
 from ritornello.core.command_line import reader_may_leave
 from ritornello.core.errors import ConfigError
+from ritornello.metrics.charts import save
 from ritornello.sequences.folder import STATE_FILE
 
 if TYPE_CHECKING:

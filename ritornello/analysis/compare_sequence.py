@@ -21,13 +21,13 @@ from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.score_table import SCORES, SCORES_PER_LIFE
 from ritornello.analysis.compare_scores import Table, read_table, scores_page
 from ritornello.analysis.comparison import GameComparison, compare, game_table, games_figure, page
-from ritornello.analysis.figure import save
 from ritornello.analysis.run_facts import RunFlags
 from ritornello.analysis.runs import Run, read_runs
 from ritornello.core import markdown
 from ritornello.core.atomic_file import write_csv, write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
+from ritornello.metrics.charts import save
 from ritornello.sequences.folder import RunState, SequenceFolder
 from ritornello.sequences.forms import checked
 from ritornello.sequences.plan import is_test, source_of

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ritornello.analysis.statistics import FEW, over_seeds
-from ritornello.core.atomic_file import atomic_path
 from ritornello.metrics.charts import COLOURS, INK, figure_text, new_figure, style
 from ritornello.metrics.curve import Curve
 
@@ -28,12 +26,6 @@ LEGEND = "thick: interquartile mean, as far as all seeds got; thin: each seed to
 WIDTH_INCHES = 11.0
 LEGEND_COLUMNS, COLUMN_LETTERS = 3, 42  # so many letters of 9 points fit into a third of the width
 LEGEND_OF_MANY = "thick: interquartile mean, as far as all seeds got; band: its 95 % interval"
-
-
-def save(figure: Figure, output: Path) -> None:
-    """Write a figure as a PNG file, which is whole or absent."""
-    with atomic_path(output) as temporary:
-        figure.savefig(temporary, format="png")
 
 
 def png(figure: Figure) -> bytes:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ritornello.core.atomic_file import atomic_path
 from ritornello.core.plain_data import shown_text
 from ritornello.core.run_layout import FLAGS
 from ritornello.core.spec import game_name
@@ -83,7 +84,7 @@ def draw_run(folder: Path) -> list[Path]:
     for name, figure in run_figures(folder):
         path = folder / "charts" / f"{name}.png"
         path.parent.mkdir(exist_ok=True)
-        figure.savefig(path)
+        save(figure, path)
         made.append(path)
     return made
 
@@ -262,6 +263,12 @@ def new_figure(width: float, height: float, dpi: int = 150) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=dpi, layout="constrained", facecolor="white")
+
+
+def save(figure: Figure, output: Path) -> None:
+    """Write a figure as a PNG file, which is whole or absent."""
+    with atomic_path(output) as temporary:
+        figure.savefig(temporary, format="png")
 
 
 def title(figure: Figure, text: str) -> None:

@@ -1,4 +1,7 @@
+from pathlib import Path
+
 import numpy as np
+import pytest
 
 from ritornello.core.episode import EpisodeEnd
 from ritornello.metrics.charts import (
@@ -27,6 +30,21 @@ def make_run(folder, records=120, offset=0.0):
         sink.write(Record(**at, values=values))
     sink.close()
     return folder
+
+
+def test_ctrl_c_while_charts_are_drawn_leaves_those_of_before(tmp_path, monkeypatch):
+    folder = make_run(tmp_path / "run")
+    whole = draw_run(folder)[0].read_bytes()
+
+    def interrupted(figure, file, **options):
+        Path(file).write_bytes(b"\x89PNG")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        draw_run(folder)
+    assert {path.name for path in (folder / "charts").iterdir()} == {"returns.png", "overview.png"}
+    assert (folder / "charts" / "returns.png").read_bytes() == whole
 
 
 def test_a_run_is_drawn_from_its_files(tmp_path):
