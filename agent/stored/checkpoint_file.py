@@ -68,7 +68,7 @@ def read_tree(path: Path) -> dict[str, Any]:
 
     Raises:
       DamagedFile: if the file is missing, damaged, or not one of ours.
-      CheckpointError: if the file is of another format version.
+      CheckpointError: if the file is of another format version, or may not be read.
     """
     try:
         faults.at("file.read", path)
@@ -94,6 +94,11 @@ def read_tree(path: Path) -> dict[str, Any]:
             raise ValueError(f"its state is a {type(decoded).__name__}")
     except FileNotFoundError as error:
         raise DamagedFile(f"{path} is missing.") from error
+    except PermissionError as error:
+        # Not damage: a run that goes on from an older one would set this one aside.
+        raise CheckpointError(
+            f"{path} may not be read: {error.strerror}. Have its owner let you read it."
+        ) from error
     except _OtherVersion:
         raise
     except pickle.UnpicklingError as error:

@@ -1,4 +1,5 @@
 import enum
+import errno
 import weakref
 from collections import OrderedDict
 from dataclasses import replace
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from ritornello.agent.stored import checkpoint_file
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_file import read_tree, write_tree
 from ritornello.agent.stored.checkpoint_folder import resolve
@@ -159,6 +161,17 @@ def test_another_format_version_is_an_error_and_not_damage(tmp_path):
     save_several(tmp_path, [1])
     torch.save({"format_version": 99, "state": {}}, tmp_path / "update_000000001.pt")
     with pytest.raises(CheckpointError, match="format version 99.*reads version 1"):
+        load(tmp_path)
+
+
+def test_a_newest_checkpoint_that_may_not_be_read_is_an_error_and_not_damage(tmp_path, monkeypatch):
+    save_several(tmp_path, [1, 2])
+
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(checkpoint_file, "_check_archive", refuse)
+    with pytest.raises(CheckpointError, match="update_000000002.pt may not be read: Permission"):
         load(tmp_path)
 
 
