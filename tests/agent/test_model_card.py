@@ -2,8 +2,10 @@
 
 import json
 import re
+import tracemalloc
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import yaml
 
@@ -109,3 +111,13 @@ def test_a_push_sends_the_model_the_card_and_nothing_else(run, tmp_path, monkeyp
     assert "pushed: https://hub/ann/x" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="2"):
         program.main([f"--load_model_url={run}", f"--output={output}", "--push=../x"])
+
+
+def test_the_interval_of_many_games_takes_little_memory():
+    returns = np.random.default_rng(1).normal(size=1000).tolist()
+    tracemalloc.start()
+    low, high = interval(returns)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 10e6
+    assert high - low == pytest.approx(2 * 1.96 * np.std(returns) / 1000**0.5, rel=0.05)
