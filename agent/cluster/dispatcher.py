@@ -117,6 +117,7 @@ class Dispatcher:
         self._version = NO_VERSION
         self._shared: Any = None
         self._weights_at = -np.inf
+        self._refused_since = np.inf  # when the first one was, while none took part
 
     def step(self, timeout_s: float) -> None:
         """Do what is due, then wait for an answer of any worker at most `timeout_s`.
@@ -226,7 +227,10 @@ class Dispatcher:
         text = f"{greeting.machine} cannot take part: it has {words}"
         self._drop(slot, REFUSED_S)
         if not self.machines and not any(s.has_played for s in self.slots):
-            raise WorkerDied(f"no machine of the cluster runs this program: {text}")
+            self._refused_since = min(self._refused_since, self._clock())
+            is_late = self._clock() - self._refused_since >= REFUSED_S
+            if is_late or not self.waiting_for_room():  # else another machine may still answer
+                raise WorkerDied(f"no machine of the cluster runs this program: {text}")
         log.warning("%s", text)
 
     def _look_for_silence(self) -> None:

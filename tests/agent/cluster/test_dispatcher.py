@@ -209,6 +209,27 @@ def test_a_machine_with_another_program_is_left_out_and_tried_again(caplog):
     assert run.dispatcher.machines == {"a", "b"}
 
 
+def test_a_machine_with_another_program_that_answers_first_does_not_end_the_run():
+    cluster = FakeCluster(a=1, b=1)
+    cluster.programs["a"] = (("Python", "3.0.1"),)
+    run = Run(cluster, workers=2)
+    run.steps(5)
+    assert run.dispatcher.machines == {"b"}
+
+
+def test_a_machine_that_does_not_answer_is_not_waited_for_without_end():
+    cluster = FakeCluster(a=1)
+    cluster.programs["a"] = (("Python", "3.0.1"),)
+    run = Run(cluster, workers=2)
+    run.steps(1)
+    cluster.actor(1).stalls = True
+    run.steps(5)
+    cluster.room["b"], cluster.programs["b"] = 1, cluster.programs["a"]
+    cluster.now += REFUSED_S
+    with pytest.raises(WorkerDied, match="no machine of the cluster"):
+        run.steps(5)
+
+
 def test_if_no_machine_has_the_program_the_run_ends():
     cluster = FakeCluster(a=1)
     cluster.programs["a"] = (("Python", "3.0.1"),)
