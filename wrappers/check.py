@@ -30,7 +30,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from ritornello.core.command_line import tell
+from ritornello.core.command_line import reader_may_leave, tell
 from ritornello.core.errors import PlatformError
 from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown
@@ -374,7 +374,7 @@ def main(argv: Sequence[str]) -> int:
     output = sys.stdout  # of now, whatever the environment puts there
 
     def show(text: str) -> None:
-        with redirect_stdout(output):
+        with redirect_stdout(output), reader_may_leave():
             tell(text)
 
     try:

@@ -1,7 +1,9 @@
 """An environment of one's own: images of any size, arguments, and what the checker says."""
 
 import json
+import os
 import re
+import sys
 
 import gymnasium
 import numpy as np
@@ -142,6 +144,14 @@ def test_a_sound_environment_has_nothing_wrong(capsys):
     assert "the same seed and actions give the same game" in printed
     assert "rendering: draws pictures" in printed
     assert f"Train on it:\n  {main_command()} --env={LIGHT}" in printed
+
+
+def test_a_reader_who_leaves_early_is_no_error(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as nobody_reads:
+        monkeypatch.setattr(sys, "stdout", nobody_reads)
+        assert main([LIGHT]) == 0
 
 
 def silent(**changes):
