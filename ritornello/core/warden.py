@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from ritornello.core import process_death
 from ritornello.core.process_death import LEAVE_S, NO_GROUP, Family, children_deaf_to, own_family
+from ritornello.core.stop_signals import SIGNALS
 
 log = logging.getLogger(__name__)
 
@@ -81,10 +81,10 @@ class Warden:
 
     def _start(self) -> None:
         try:
-            # What is sent to all processes of a terminal must not end it before the learner, so it
-            # has a session of its own and never hears what asks programs to end. Without site and
-            # environment variables it takes 50 ms to start, and 10 MB.
-            with children_deaf_to(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # What is sent to all processes of a terminal, or of a job of Slurm, must not end it
+            # before the learner, so it has a session of its own and never hears what asks programs
+            # to end. Without site and environment variables it takes 50 ms to start, and 10 MB.
+            with children_deaf_to(*SIGNALS):
                 self._process = subprocess.Popen(
                     [sys.executable, "-I", "-S", str(PROGRAM), str(LEAVE_S)],
                     stdin=subprocess.PIPE,

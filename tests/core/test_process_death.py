@@ -13,6 +13,7 @@ import pytest
 
 from ritornello.core import process_death
 from ritornello.core.process_death import Family, environment_for_child
+from ritornello.core.stop_signals import SIGNALS
 from ritornello.core.warden import Warden
 from tests.deadlines import HANGS_S, wait_until
 from tests.troubled import lives
@@ -189,6 +190,16 @@ def test_a_warden_that_cannot_be_started_is_done_without(monkeypatch, caplog):
     warden.release(2**22 + 1)
     warden.close()
     assert caplog.text.count("cannot be started") == 1
+
+
+def test_no_signal_that_asks_programs_to_stop_ends_the_warden():
+    warden, head = Warden(), 2**22 + 1
+    warden.keep(head, Family())
+    status = Path(f"/proc/{warden.pid}/status").read_text("utf-8")
+    warden.release(head)
+    warden.close()
+    blocked = int(status.partition("SigBlk:")[2].split()[0], 16)
+    assert [number for number in SIGNALS if not blocked >> (number - 1) & 1] == []
 
 
 CHILD = """
