@@ -110,9 +110,9 @@ def has_own_memory(model: str) -> bool:
     return model != AUTO and NETWORKS.find(model).has_memory
 
 
-def build_model(flags: Flags, spec: EnvSpec, seed: int = 0) -> ActorCritic:
+def build_model(flags: Flags, spec: EnvSpec) -> ActorCritic:
     """Return a freshly initialised model on the CPU."""
-    return make_model(model_config(flags), spec, popart=flags.use_popart, seed=seed)
+    return make_model(model_config(flags), spec, popart=flags.use_popart)
 
 
 def model_of_shapes(flags: Flags, spec: EnvSpec) -> ActorCritic:

@@ -1,6 +1,6 @@
 """Agents that have not learned anything, as model folders, for analyses that load agents."""
 
-from ritornello.agent.assembly import Blueprint, build_model
+from ritornello.agent.assembly import Blueprint
 from ritornello.agent.stored.model_file import save_model
 from ritornello.flags.parsing import parse
 
@@ -14,7 +14,7 @@ def draw_blueprint(*flags, env="CartPole-v1"):
 def write_agent(folder, *flags, seed=0, agent_steps=1000, env="CartPole-v1"):
     """Write a model folder; equal seeds give equal weights."""
     blueprint = draw_blueprint(*flags, env=env)
-    model = build_model(blueprint.flags, blueprint.env_spec, seed)
+    model = blueprint.model(seed)
     facts = {
         "env_spec": blueprint.env_spec.to_dict(),
         "agent_steps": agent_steps,

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from ritornello.agent.assembly import build_model
 from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.analysis import features
@@ -52,7 +51,7 @@ def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     blueprint = draw_blueprint("--r_f_steps=5", "--batch_size=4", "--reproducible=True")
     replay, board = blueprint.replay(), WeightBoard(blueprint.acting_weights.nbytes)
-    model = build_model(blueprint.flags, blueprint.env_spec, 1)
+    model = blueprint.model(1)
     pool = SerialPool(blueprint.workers(), board)
     try:
         with board.write(0) as block:
