@@ -24,7 +24,8 @@ from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import record_in
 
 COUNTERS = ("agent_steps", "updates", "episodes")
-MAX_NAMES = 500  # metrics of a run; a damaged or hostile file may name any number
+# Metrics of a run; of all games there are 800. A damaged or hostile file may name any number.
+MAX_NAMES = 2000
 MAX_POINTS = 1000  # rows that a chart is given
 NEWEST_ROWS = 50  # in which the newest value of a metric is looked for
 

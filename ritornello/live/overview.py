@@ -22,14 +22,14 @@ from ritornello.core.run_layout import FLAGS, LOCK, RECORDS, STATUS, SUMMARY
 from ritornello.core.spec import game_name
 from ritornello.metrics.curve import RETURN, SCORE
 from ritornello.metrics.record import Record
-from ritornello.metrics.run_files import newest_record, record_in, tail
+from ritornello.metrics.run_files import TAIL_BYTES, record_in, tail
 
 SPARK_POINTS = 32
 SILENT_S = 60.0  # a run that gave no sign for so long is shown as silent, by the page itself
 # What status.json may say, and what it means that the process is gone without having said the last.
 RUNNING = ("starting", "filling", "training", "paused", "saving")
 ENDED = ("ended", "failed")
-SAMPLE_BYTES = 16_384  # around a record that is looked for: several records
+SAMPLE_BYTES = 16_384  # around a record that is looked for: several records, or of many games one
 _SHOWN_FLAGS = ("env", "seed", "algorithm", "model", "preset", "lr", "worker_count", "op_mode")
 
 
@@ -157,9 +157,10 @@ def sampled(file: BinaryIO, points: int) -> list[Record]:
         found = [*filter(None, map(record_in, tail(file, size)))]
         stride = -(-len(found) // points) or 1
         return found[:-1][::stride] + found[-1:]
+    ends = tail(file, TAIL_BYTES)
+    nbytes = max(SAMPLE_BYTES, 2 * (1 + max(map(len, ends), default=0)))
     for place in range(points):
-        begin = place * (size - SAMPLE_BYTES) // points
-        around = os.pread(file.fileno(), SAMPLE_BYTES, begin).split(b"\n")
+        begin = place * max(0, size - nbytes) // points
+        around = os.pread(file.fileno(), nbytes, begin).split(b"\n")
         found += islice(filter(None, map(record_in, around[1 if begin else 0 : -1])), 1)
-    newest = newest_record(file)
-    return found if newest is None else [*found, newest]
+    return [*found, *islice(filter(None, map(record_in, reversed(ends))), 1)]

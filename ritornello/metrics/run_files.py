@@ -59,13 +59,8 @@ def last_record(folder: Path) -> Record | None:
     with contextlib.suppress(OSError):
         if path.is_file():  # opening a pipe would wait for somebody to write
             with path.open("rb") as file:
-                return newest_record(file)
+                return next(filter(None, map(record_in, reversed(tail(file, TAIL_BYTES)))), None)
     return None
-
-
-def newest_record(file: BinaryIO) -> Record | None:
-    """Return the newest whole record in the last TAIL_BYTES of a file; None without."""
-    return next(filter(None, map(record_in, reversed(tail(file, TAIL_BYTES)))), None)
 
 
 def record_in(line: bytes) -> Record | None:

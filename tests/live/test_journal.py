@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from ritornello.analysis.places import ResultsFolder
 from ritornello.live.journal import Journal, thinned
+from ritornello.metrics.record import METRICS, Record
 from ritornello.metrics.run_files import read_records
+from ritornello.wrappers.games import expand_games
 from tests.live.builders import make_run, record, write_records
 
 LOSS = "loss/policy"
@@ -91,6 +93,15 @@ def test_a_run_that_goes_back_loses_what_it_had_beyond(tmp_path):
     assert read.read() == 6
     assert steps_of(read) == [100, 200, 300, 400, 500, 600]
     assert read.rows(["episode/return_mean"])["columns"]["episode/return_mean"][4] == 77.0
+
+
+def test_the_metrics_of_a_run_of_all_games_are_read(tmp_path):
+    games = expand_games("all").split(",")
+    own = [name for name in METRICS if name.endswith("_*")]
+    names = [name.replace("*", str(task)) for name in own for task in range(len(games))]
+    values = dict.fromkeys([*METRICS.keys() - own, *names], 1.0)
+    folder = make_run(tmp_path, "run", [Record(1, 4, 1, 1, 1.0, values)])
+    assert journal_of(folder).names() == sorted(values)
 
 
 @given(

@@ -15,11 +15,11 @@ def only(results):
     return found
 
 
-@pytest.mark.parametrize("count", [1, 2000])
-def test_a_run_is_told_by_its_last_record_and_a_small_curve(tmp_path, count):
-    make_run(
-        tmp_path, "seq/001_a_seed1/run", [record(n, score=float(n)) for n in range(1, count + 1)]
-    )
+# 700 more metrics in a record are those of a run of all games of Atari.
+@pytest.mark.parametrize(("count", "more"), [(1, 0), (2000, 0), (80, 700)])
+def test_a_run_is_told_by_its_last_record_and_a_small_curve(tmp_path, count, more):
+    records = [record(n, score=float(n), more=more) for n in range(1, count + 1)]
+    make_run(tmp_path, "seq/001_a_seed1/run", records)
     about = only(tmp_path)
     assert (about["name"], about["group"]) == ("run", "seq/001_a_seed1")
     assert (about["agent_steps"], about["score"], about["games"]) == (count * 100, count, "Pong")
