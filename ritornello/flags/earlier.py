@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from ritornello.core.errors import ConfigError
+from ritornello.flags.kinds import number_in
 from ritornello.wrappers.env_kwargs import kwargs_of, kwargs_text
 
 KWARGS = "algorithm_kwargs"
@@ -87,18 +87,10 @@ def _argument(field: str, default: str) -> Callable[[dict[str, Any], Any], None]
             arguments = kwargs_of(kwargs_text(flags.get(KWARGS) or "", KWARGS))
         except ConfigError:
             return  # told with the other mistakes
-        arguments[field] = _number_in(value)
+        arguments[field] = number_in(value)
         flags[KWARGS] = json.dumps(arguments)
 
     return convert
-
-
-def _number_in(value: Any) -> Any:
-    """Return the number that a text says; anything else as it is."""
-    for kind in (int, float) if isinstance(value, str) else ():
-        with suppress(ValueError):
-            return kind(value)
-    return value
 
 
 def _updates(flags: dict[str, Any], value: Any) -> None:

@@ -34,7 +34,7 @@ from statistics import fmean
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from ritornello.core.atomic_file import write_json, write_text
 from ritornello.core.errors import ConfigError, PlatformError
@@ -42,6 +42,7 @@ from ritornello.core.markdown import table
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.core.plain_yaml import parse_yaml
 from ritornello.core.project import import_extra
+from ritornello.flags.kinds import number_in
 from ritornello.flags.names import named_flags
 from ritornello.metrics.curve import Curve, curve_of
 from ritornello.metrics.run_files import read_records
@@ -55,8 +56,8 @@ TRIALS_PAGE, BEST_FILE = "trials.md", "best.json"
 LOOK_S = 2.0  # between two looks at the curve of a run
 LOCKED_S = 60.0  # SQLite waits so long for another program that reads the file
 MAX_FAILURES = 5  # trials in a row: something is wrong with all of them
-Count = Annotated[int, Field(ge=1, le=10**15)]
-Number = Annotated[int | float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1, le=10**15), BeforeValidator(number_in)]
+Number = Annotated[int | float, Field(allow_inf_nan=False), BeforeValidator(number_in)]
 
 
 class TuningFailed(PlatformError):
@@ -131,7 +132,7 @@ class Search(Form):
     @property
     def last_step(self) -> int:
         """Agent steps up to which a run counts."""
-        return int(self.steps or self.base["environment_max_steps"])
+        return int(self.steps or number_in(self.base["environment_max_steps"]))
 
     @property
     def every(self) -> int:
@@ -180,7 +181,10 @@ def load_search(path: Path) -> Search:
     runs = search.trials * len(search.seeds)
     if runs > MAX_RUNS:
         raise ConfigError(f"{where}: trials x seeds are {runs:,} runs, at most {MAX_RUNS:,} fit.")
-    if search.steps is None and type(search.base.get("environment_max_steps")) is not int:
+    if (
+        search.steps is None
+        and type(number_in(search.base.get("environment_max_steps"))) is not int
+    ):
         raise ConfigError(f"{where}: expected steps, or environment_max_steps under base.")
     optuna = _import_optuna()
     for name, range_ in search.search.items():

@@ -104,6 +104,18 @@ def test_flags_of_a_search_have_the_names_that_they_have_elsewhere(tmp_path):
     assert search.extremes()[0].flags == {"env": "E", "environment_max_steps": 9, "r_f_steps": 4}
 
 
+def test_numbers_of_a_search_may_be_written_as_those_of_flags(tmp_path):
+    path = tmp_path / "search.yaml"
+    path.write_text(
+        "{base: {environment_max_steps: 1e5}, prune: {every: 1e3}, "
+        "search: {lr: {from: 1e-4, to: 1e-2, log: true}}}"  # for YAML these are texts
+    )
+    search = load_search(path)
+    assert (search.last_step, search.every) == (100_000, 1000)
+    drawn = search.search["lr"].distribution(optuna)
+    assert (drawn.low, drawn.high, drawn.log) == (1e-4, 1e-2, True)
+
+
 @pytest.mark.parametrize(
     "range_", [{"from": 4, "to": 8.0}, {"from": 4, "to": 8, "step": 0.5}, {"from": 4, "to": 7.0}]
 )
