@@ -261,10 +261,13 @@ class Tuner:
 
     def _next(self) -> Any:
         """Return the trial that an earlier process left running, or a new one."""
-        running = [trial for trial in self._study.trials if not trial.state.is_finished()]
-        if running:
-            return self._optuna.trial.Trial(self._study, running[0]._trial_id)
         ranges = self._search.search
+        for trial in self._study.trials:
+            if trial.state.is_finished():
+                continue
+            if trial.params.keys() == ranges.keys():
+                return self._optuna.trial.Trial(self._study, trial._trial_id)
+            self._end(trial, "FAIL")  # its process was killed before every flag was chosen
         return self._study.ask({n: r.distribution(self._optuna) for n, r in ranges.items()})
 
     def _run(self, trial: Any) -> bool:

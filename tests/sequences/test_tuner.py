@@ -167,6 +167,18 @@ def test_one_that_was_killed_before_its_first_trial_goes_on(tmp_path):
     assert work(SequenceFolder.open(begun(tmp_path).path))
 
 
+def test_a_trial_that_was_killed_before_it_was_asked_for_every_flag_is_none(tmp_path):
+    folder = begun(tmp_path, prune=False)
+    url = f"sqlite:///{folder.path / 'study.db'}"
+    optuna.create_study(study_name="tuning", storage=url, direction="maximize").ask()
+    assert work(folder)
+    assert [(trial.state.name, set(trial.params)) for trial in study(folder)] == [
+        ("FAIL", set()),
+        ("COMPLETE", {"lr"}),
+    ]
+    assert {run.group for run in folder.runs} == {"trial_0001"}
+
+
 def test_the_runs_of_another_study_are_never_taken_for_those_of_a_trial(tmp_path):
     folder = begun(tmp_path, trials=3)
     assert work(folder)
