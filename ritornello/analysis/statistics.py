@@ -194,6 +194,7 @@ def _share_of_pairs(*runs: np.ndarray, axis: int) -> Any:
     shares = []
     for ours, theirs in zip(runs[:games], runs[games:], strict=True):
         x, y = np.moveaxis(ours, axis, -1), np.moveaxis(theirs, axis, -1)
-        wins = np.sign(x[..., :, None] - y[..., None, :])  # -1, 0 or 1 for each pair
-        shares.append((wins.mean(axis=(-2, -1)) + 1.0) / 2.0)
+        # By ranks, which are as many as the runs: the pairs of hundreds would fill the memory.
+        ranks = stats.rankdata(np.concatenate([x, y], axis=-1), axis=-1)[..., : x.shape[-1]]
+        shares.append((ranks.mean(axis=-1) - (x.shape[-1] + 1) / 2) / y.shape[-1])
     return np.mean(shares, axis=0)

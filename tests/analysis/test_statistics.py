@@ -1,4 +1,5 @@
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -159,3 +160,12 @@ def test_the_interval_of_a_difference_is_welchs():
     assert (shown.low, shown.high) == pytest.approx((shown.value - half, shown.value + half))
     assert difference((5.0,), (1.0, 2.0)).low is None
     assert difference((5.0, 5.0), (1.0, 1.0)).low is None  # nothing varies: no interval, no NaN
+
+
+def test_runs_are_compared_in_memory_that_grows_with_them_and_not_with_their_pairs():
+    runs = [np.random.default_rng(seed).normal(size=60).tolist() for seed in (1, 2)]
+    tracemalloc.start()
+    probability_of_improvement(runs[:1], runs[1:])
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 100e6
