@@ -70,7 +70,7 @@ from ritornello.core.plain_data import shown_text
 from ritornello.core.project import sequence_command
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, answer_by, leave_at_once, let_through
-from ritornello.flags.kinds import MAX_AGENTS
+from ritornello.flags.kinds import MAX_AGENTS, MAX_PATH_LENGTH
 from ritornello.flags.names import named_values
 from ritornello.sequences.checks import check_not_overridden, check_runs, check_saved, check_typed
 from ritornello.sequences.folder import STATE_FILE, TUNING_FILE, RunState, SequenceFolder, is_tuning
@@ -195,13 +195,13 @@ def _opened(arguments: argparse.Namespace, rest: Sequence[str]) -> SequenceFolde
 
 def _tune(terminal: Terminal, folder: SequenceFolder) -> int:
     """Work on a search; return 0 if it is done, 1 if no trial ended, 130 if interrupted."""
-    path = shown_text(str(folder.path))
+    path = _path_of(folder)
     with Interrupts().installed() as interrupts:
         search = load_search(folder.path / TUNING_FILE)
         terminal.plainly(f"{path}: {search.trials} trials")
         done = Tuner(folder, search, interrupts, terminal.plainly).work()
     if not done:
-        terminal.plainly(f"saved; go on with --resume={shlex.quote(path)}")
+        terminal.plainly(f"saved. {_how_to_go_on(folder)}")
         return INTERRUPTED
     if not (folder.path / BEST_FILE).exists():
         terminal.plainly(f"done: {path}/{TRIALS_PAGE}; no trial came to its end")
@@ -212,7 +212,7 @@ def _tune(terminal: Terminal, folder: SequenceFolder) -> int:
 
 def _run(terminal: Terminal, folder: SequenceFolder) -> int:
     waiting = sum(run.status != "done" for run in folder.runs)
-    path = shown_text(str(folder.path))
+    path = _path_of(folder)
     terminal.plainly(f"{path}: {waiting} of {len(folder.runs)} runs to do")
     with Interrupts().installed() as interrupts:
         run_sequence(folder, interrupts, Progress(terminal, folder))
@@ -222,8 +222,17 @@ def _run(terminal: Terminal, folder: SequenceFolder) -> int:
     for run in (run for run in unfinished if run.status != "waiting"):
         terminal.plainly(f"{run.status}: {run.name} (see {path}/{run.name}/output.log)")
     if unfinished:
-        terminal.plainly(f"To go on: {sequence_command()} --resume={shlex.quote(path)}")
+        terminal.plainly(_how_to_go_on(folder))
     return 1 if unfinished else 0
+
+
+def _path_of(folder: SequenceFolder) -> str:
+    """Return the path of a folder as it is shown and typed: whole, however long it is."""
+    return shown_text(str(folder.path), MAX_PATH_LENGTH)
+
+
+def _how_to_go_on(folder: SequenceFolder) -> str:
+    return f"To go on: {sequence_command()} --resume={shlex.quote(_path_of(folder))}"
 
 
 def _report(terminal: Terminal, folder: SequenceFolder) -> None:
@@ -231,7 +240,7 @@ def _report(terminal: Terminal, folder: SequenceFolder) -> None:
     compared = compare_sequence(folder)
     terminal.print(Markdown(summary(compared), hyperlinks=False))
     write_report(folder, compared)
-    path = shown_text(str(folder.path))
+    path = _path_of(folder)
     if (folder.path / FIGURE).exists():
         terminal.plainly(f"Tables and figure: {path}/{TABLE}, {CSV_TABLE}, {FIGURE}")
     else:

@@ -426,7 +426,8 @@ def test_groups_whose_names_make_one_name_of_a_file_are_compared(tmp_path, fake_
 @pytest.mark.process
 def test_the_program_runs_resumes_and_reports(tmp_path, fake_main, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    sequence, results = Path("mine.yaml"), Path("out")  # runs are started in this folder, too
+    # Runs are started in this folder, too; a long path is no message that may be cut.
+    sequence, results = Path("mine.yaml"), Path("out", "a" * 100, "b" * 100)
     sequence.write_text("base: {lr: 0.01}\ngrid: {env: [Ok-v0, Fail-v0]}\n")
     given = [f"--results_dir={results}", "--gamma=0.5", f"--sequence={sequence}"]
     assert multi_train.main([*given, "--dry_run", "--", "--r_f_steps=7"]) == 0
