@@ -177,7 +177,7 @@ class MixedReplay:
     def batches(self, new: list[Unroll], size: int) -> list[Unroll]:
         """Put new unrolls in; return batches of `size` unrolls that use each new one once."""
         self.buffer.extend(new)
-        replayed = round(self.share * size)
+        replayed = min(size - 1, round(self.share * size))
         parts = [new[i : i + size - replayed] for i in range(0, len(new), size - replayed)]
         return [
             Unroll.stack(part + self.random.sample(list(self.buffer), min(replayed, len(new))))

@@ -77,3 +77,13 @@ def test_an_unroll_bootstraps_from_the_true_last_observation(one_file):
 @pytest.mark.slow
 def test_it_learns(one_file):
     assert one_file.train("CartPole-v1", 200_000, seed=1, replay=0.75, lr=1e-3) >= 400
+
+
+@pytest.mark.parametrize(("share", "new_in_each"), [(0.0, 8), (0.75, 2), (0.99, 1)])
+def test_each_new_unroll_is_in_one_batch_whatever_is_replayed(one_file, share, new_in_each):
+    parts = [torch.zeros(1)] * 5
+    new = [one_file.Unroll(torch.tensor([number]), *parts) for number in range(16)]
+    batches = one_file.MixedReplay(share, seed=1).batches(new, size=8)
+    assert [batch.obs.shape for batch in batches] == [(1, 8)] * (16 // new_in_each)
+    first = torch.cat([batch.obs[0, :new_in_each] for batch in batches])
+    assert first.tolist() == list(range(16))
