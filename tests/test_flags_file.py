@@ -109,6 +109,9 @@ def test_a_file_names_no_code(tmp_path):
     [
         ("learning_rate: 3", "--learning_rate is not an option here: write --lr"),
         ("max_steps: 5\nenvironment-max-steps: 7", "'environment-max-steps', which are one"),
+        ("evaluate_every_steps: yes", "--evaluate_every_steps=True: expected a whole number"),
+        ("lr: true", "--lr=True: input should be a valid number"),
+        ("cache_output_buffer_size: on", "=True: expected auto or a whole number"),
         ("op_mode: [", "not valid YAML"),
         ("lr: 0.001\nlr: 0.1", "the key 'lr' is given twice, .*at line 2"),
         ("!!python/object/apply:os.system ['true']", "not valid YAML"),

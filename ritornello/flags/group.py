@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
@@ -68,3 +68,17 @@ def marks_of(field: FieldInfo) -> Marks:
     extra: Any = field.json_schema_extra
     marks: Marks = extra["marks"]
     return marks
+
+
+def leaves_of(annotation: Any) -> list[Any]:
+    """Return the parts of an annotation: plain types, and the values of a Literal."""
+    origin = get_origin(annotation)
+    if origin is None:
+        return [annotation]
+    parts = get_args(annotation)
+    if origin is Literal:
+        return list(parts)
+    if origin is Annotated:  # the rest are validators
+        return leaves_of(parts[0])
+    inside = [leaf for part in parts for leaf in leaves_of(part)]
+    return [origin, *inside] if origin in (list, tuple) else inside

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import difflib
 import textwrap
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Any
 
 from pydantic.fields import FieldInfo
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.core.project import main_command
-from ritornello.flags.group import marks_of
+from ritornello.flags.group import leaves_of, marks_of
 from ritornello.flags.options import GROUPS, Flags
 from ritornello.flags.presets import PRESETS, describe
 
@@ -56,7 +56,7 @@ def _described(name: str, field: FieldInfo) -> tuple[str, str, str, str]:
 
 
 def _type_name(annotation: Any) -> str:
-    kinds = _leaves(annotation)
+    kinds = leaves_of(annotation)
     if list in kinds:
         return "list"
     if tuple in kinds:
@@ -66,20 +66,6 @@ def _type_name(annotation: Any) -> str:
         if kind in kinds:
             choices.append(name)
     return " | ".join(choices)
-
-
-def _leaves(annotation: Any) -> list[Any]:
-    """Return the parts of an annotation: plain types, and the values of a Literal."""
-    origin = get_origin(annotation)
-    if origin is None:
-        return [annotation]
-    parts = get_args(annotation)
-    if origin is Literal:
-        return list(parts)
-    if origin is Annotated:  # the rest are validators
-        return _leaves(parts[0])
-    inside = [leaf for part in parts for leaf in _leaves(part)]
-    return [origin, *inside] if origin in (list, tuple) else inside
 
 
 def help_text(topic: str = "", width: int = 80) -> str:

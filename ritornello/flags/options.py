@@ -15,7 +15,7 @@ from pydantic import ConfigDict, model_validator
 from ritornello.flags.algorithm import AlgorithmFlags, OptimiserFlags
 from ritornello.flags.earlier import modern
 from ritornello.flags.environment import EnvironmentFlags
-from ritornello.flags.group import Effect, FlagGroup, marks_of
+from ritornello.flags.group import Effect, FlagGroup, leaves_of, marks_of
 from ritornello.flags.machine import MachineFlags, WorkersFlags
 from ritornello.flags.model import ModelFlags
 from ritornello.flags.output import EvaluationFlags, OutputFlags
@@ -45,6 +45,14 @@ EFFECTS: dict[str, Effect | None] = {
     name: marks_of(field).effect or group.effect
     for group in GROUPS.values()
     for name, field in group.model_fields.items()
+}
+
+# For pydantic True is a 1. As a text it is refused, as where it is typed.
+NUMBERS = {
+    name
+    for group in GROUPS.values()
+    for name, field in group.model_fields.items()
+    if (kinds := {*leaves_of(field.annotation)}) & {int, float} and bool not in kinds
 }
 
 MIN_SCHEDULE_STEPS = 2_500_000  # see --lr_scheduler_steps
@@ -83,8 +91,13 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
     @model_validator(mode="before")
     @classmethod
     def _read_earlier(cls, values: Any) -> Any:
-        """Bring flags of earlier versions into today's form."""
-        return modern(values) if isinstance(values, dict) else values
+        """Bring flags of earlier versions into today's form; make a number of no True or False."""
+        if not isinstance(values, dict):
+            return values
+        return {
+            name: str(value) if isinstance(value, bool) and name in NUMBERS else value
+            for name, value in modern(values).items()
+        }
 
     @model_validator(mode="after")
     def _check_together(self) -> Flags:
