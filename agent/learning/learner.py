@@ -94,7 +94,7 @@ class Learner:
           algorithm: computes the loss of a batch.
           optimiser: optimiser of the parameters of `model`.
           schedule: function from progress in [0, 1] to the learning rate.
-          max_grad_norm: upper bound of the global L2 norm of the gradient; 0 does not clip.
+          max_grad_norm: upper bound of the global L2 norm of the gradient; inf does not clip.
           precision: number format of the torso, "fp32" or "bf16". Everything else is fp32.
           channels_last: keep images and convolution weights in NHWC order (for tensor cores).
           threads: on a CPU, number of threads that compute shares of the torso's rows.
@@ -113,7 +113,7 @@ class Learner:
         self._schedule = schedule
         self._lr_factor = 1.0
         self._gradients_due = gradients_due
-        self._max_grad_norm = max_grad_norm or float("inf")
+        self._max_grad_norm = max_grad_norm
         self._parameters = list(model.parameters())
         self._device = self._parameters[0].device
         is_on_gpu = self._device.type == "cuda"
