@@ -107,6 +107,7 @@ class Trainer:
         try:
             self._coordinator.begin(self._learner, self._blueprint)
             self._publish()
+            self._advance()
             self._experience.start()
             self._run.status.enter("filling")
             self._control.tell()
@@ -147,7 +148,7 @@ class Trainer:
                 self._evaluate()
                 silent_since = still_since = time.monotonic()
                 continue
-            self._experience.advance(Moment(self._learner.version, self._progress()))
+            self._advance()
             batch = self._next_batch()
             has_learned = batch is not None and self._learn(batch)
             self._publish_if_due(is_waiting=batch is None)
@@ -170,6 +171,9 @@ class Trainer:
                 self._evaluate()
             if has_learned:
                 self._saving.after_batch()
+
+    def _advance(self) -> None:
+        self._experience.advance(Moment(self._learner.version, self._progress()))
 
     def _next_batch(self) -> Batch | PackedBatch | None:
         """Book the reports of all learners; return a batch if each of them has one."""

@@ -9,7 +9,7 @@ import ritornello.agent.run.recorder
 import ritornello.agent.run.trainer
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.serial_pool import SerialPool
-from ritornello.agent.run.experience import Experience, Serial, WorkerReport
+from ritornello.agent.run.experience import Experience, Moment, Serial, WorkerReport
 from ritornello.agent.run.run import Run
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import load
@@ -139,6 +139,19 @@ def test_a_resumed_run_repeats_no_games_of_workers_that_were_restarted_before(tm
         Run(blueprint, folder, resumed, experience=experience)
     assert lives[0] == 0
     assert lives[1] > lives[0] + restarts
+
+
+def test_batches_of_a_resume_are_for_its_moment_from_the_first_one_on(tmp_path, monkeypatch):
+    """Threads make batches of saved replay as soon as they are started."""
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    trained(folder, 300)
+    checkpoint, blueprint = load(folder.path), make_blueprint(environment_max_steps=400)
+    run = Run(blueprint, folder, checkpoint, experience=in_turn)
+    start, moments = InTurn.start, []
+    monkeypatch.setattr(InTurn, "start", lambda own: moments.append(own.moment) or start(own))
+    Trainer(run, Noted()).run()
+    progress = checkpoint.agent_steps / blueprint.schedule_steps
+    assert moments == [Moment(checkpoint.updates, pytest.approx(progress))]
 
 
 def test_a_resume_stops_at_the_present_mean_return_and_not_at_the_best_one(tmp_path):
