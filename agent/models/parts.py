@@ -69,7 +69,7 @@ class PartsTorso(TorsoWithStatistics):
 
     def parts(self, obs: Tensor) -> list[Tensor]:
         """Return the parts of `[N, S * bytes]` uint8: [N, S*C, H, W] and [N, S*D] float32."""
-        frames = obs.reshape(len(obs), self._stacked, -1)
+        frames = obs.unflatten(1, (self._stacked, -1))
         found = []
         for part, place in self._places:
             # Always a copy: a slice of one row is contiguous as it is, and may begin at any byte.

@@ -54,6 +54,8 @@ def test_one_row_has_the_parts_that_it_has_among_others():
     for row in range(3):
         for one, among in zip(torso.parts(obs[row : row + 1]), torso.parts(obs), strict=True):
             assert torch.equal(one[0], among[row])
+    torso.observe(obs[:0])  # of few short unrolls the statistics are shown nothing
+    assert [part.shape for part in torso.parts(obs[:0])] == [(0, 3), (0, 1, 33, 33)]
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
