@@ -166,7 +166,14 @@ class ActorCritic(nn.Module):
         self._parallel_torso = self._parallel_core = None
         if threads < 2:
             return
-        pool = ThreadPoolExecutor(threads, thread_name_prefix="learner")
+        # A new thread would spread its matrix products over all cores, until some large operator
+        # makes torch tell it otherwise: results would depend on what came before.
+        pool = ThreadPoolExecutor(
+            threads,
+            thread_name_prefix="learner",
+            initializer=torch.set_num_threads,
+            initargs=(torch.get_num_threads(),),
+        )
         self._parallel_torso = Parallel(self.torso_net, pool, threads, dim=0)
         if self.state_count:  # a core without memory costs next to nothing
             self._parallel_core = Parallel(self.core, pool, threads, dim=1)

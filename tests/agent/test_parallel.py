@@ -1,7 +1,12 @@
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from tests.agent.builders import make_batch, make_small_model, make_spec
+from tests.house import ROOT
 
 
 def computed(model, batch, keep=None):
@@ -61,3 +66,21 @@ def test_an_error_in_a_thread_reaches_the_caller():
     model.set_threads(2)
     with pytest.raises(RuntimeError):
         model._parallel_torso(torch.zeros(4, 5), lambda share, _: share @ torch.zeros(4, 1))
+
+
+FIRST_SHARES = """
+import torch
+from tests.agent.builders import make_small_model, make_spec
+torch.set_num_threads(1)
+model = make_small_model(make_spec(obs_shape=(20,)), feature_count=128)
+obs = torch.randn(18, 20, generator=torch.Generator().manual_seed(0))
+expected = torch.cat([model.torso(obs[:9]), model.torso(obs[9:])])
+model.set_threads(2)
+assert torch.equal(model.torso(obs), expected)
+"""
+
+
+def test_a_new_thread_computes_each_operator_as_its_maker_does():
+    """By itself it has one thread per core for each, where the variable for all does not say so."""
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+    subprocess.run([sys.executable, "-c", FIRST_SHARES], cwd=ROOT, env=environment, check=True)
