@@ -117,11 +117,14 @@ class ResultsFolder:
         return os.fdopen(file, "rb")
 
     def listing(self, run: str, name: str) -> list[tuple[str, os.stat_result]]:
-        """Return (name, facts) of the regular files in a folder of a run, the oldest first."""
+        """Return (name, facts) of the regular files in a folder of a run, the oldest first.
+
+        Hidden ones are left out: they are not finished.
+        """
         found = []
         with contextlib.suppress(NotThereError, OSError):
             folder = self._path(run, name)
-            for file in os.listdir(folder):
+            for file in (each for each in os.listdir(folder) if not each.startswith(".")):
                 facts = (folder / file).lstat()
                 if stat.S_ISREG(facts.st_mode):
                     found.append((file, facts))

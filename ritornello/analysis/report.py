@@ -263,7 +263,7 @@ def _films(place: Path, room: int) -> Iterator[str]:
     """Yield the films below a run, the newest first, in at most `room` bytes."""
     found = [
         path
-        for path in place.rglob("*.*")
+        for path in place.rglob("[!.]*")  # a film that is being made is hidden
         if path.suffix in FILM_KINDS and path.is_file() and is_inside(path, (place,))
     ]
     for path in sorted(found, key=lambda each: -each.stat().st_mtime):

@@ -81,6 +81,7 @@ def complete_run(folder, **flags):
     (folder / "test_update_9_Pong_greedy.json").write_text(json.dumps(asdict(test)))
     (folder / "films").mkdir()
     (folder / "films" / "update_00000009.mp4").write_bytes(MP4)
+    (folder / "films" / ".update_00000012.mp4").write_bytes(MP4[:1])  # it is being made
     (folder / "train.log").write_text("12:00 INFO begun\n12:01 DEBUG detail\n12:02 INFO done\n")
     return folder
 
@@ -91,6 +92,7 @@ def test_the_page_of_a_run_says_what_was_run_and_how_it_went(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert out.startswith(f"written: {run / FILE} (")
     assert err == ""
+    assert "update_00000012" not in (run / FILE).read_text("utf-8")
     for said in (
         *("steps", "1,000", PONG, "2026-01-01T00:00:00", "0123456789ab", "27"),
         *("torch 2.13", "Abacus, 2 cores", "main.py '--load_model_url=x y'", "lr_factor"),

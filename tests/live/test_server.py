@@ -48,6 +48,7 @@ def test_a_film_is_served_whole_and_in_parts_and_nothing_else_of_a_run(browser, 
     films.mkdir()
     content = bytes(range(256)) * 10
     (films / "a.mp4").write_bytes(content)
+    (films / ".c.mp4").write_bytes(b"")  # it is being made
     (films / "a.html").write_text("<script>", encoding="utf-8")
     (films / "b.mp4").symlink_to(results / "run/flags.json")
     ask = {"run": "run", "name": "films/a.mp4"}
