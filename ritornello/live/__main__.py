@@ -75,7 +75,7 @@ def serve(options: argparse.Namespace) -> None:
         # From before anybody can know the address; and uvicorn raises the signal again after its
         # end, but a stop that worked is no failure.
         with handled_by(server.handle_exit):
-            shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+            shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
             shown = f"[{shown}]" if ":" in shown else shown
             tell(f"live page: http://{shown}:{listener.getsockname()[1]}/?token={keys.token}")
             if not is_local:

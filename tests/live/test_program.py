@@ -2,8 +2,10 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,14 +14,18 @@ from tests.house import ROOT
 
 
 @pytest.mark.process
-def test_it_tells_its_address_and_ends_at_a_signal_with_success(tmp_path):
+@pytest.mark.parametrize("host", ["127.0.0.1", "::"])
+def test_it_tells_its_address_and_ends_at_a_signal_with_success(tmp_path, host):
     program = subprocess.Popen(
-        [sys.executable, "-m", "ritornello.live", str(tmp_path)],
+        [sys.executable, "-m", "ritornello.live", str(tmp_path), f"--host={host}"],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
     assert program.stdout is not None
-    assert program.stdout.readline().startswith("live page: http://127.0.0.1:")
+    address = urlsplit(program.stdout.readline().removeprefix("live page: "))
+    socket.create_connection((address.hostname, address.port), HANGS_S).close()
+    if host != "127.0.0.1":
+        assert program.stdout.readline().startswith("It listens on ::")
     program.send_signal(signal.SIGINT)
     output, errors = program.communicate(timeout=HANGS_S)
     assert (program.returncode, output, errors) == (0, "", "")
