@@ -155,7 +155,7 @@ class Perturbation:
         """Return the maps of one observation.
 
         Args:
-          inputs: one observation of uint8 pixels with its other inputs, each [1, ...].
+          inputs: one observation, an image, with its other inputs, each [1, ...].
           state: [1, state_count], before this step: it is the same for all perturbed inputs.
           heads: [1, ...], outputs of the model for the unperturbed inputs.
 
@@ -168,7 +168,9 @@ class Perturbation:
             change[: -self._newest] = 0
         policy, value = [], []
         for masks in torch.split(self._masks, BATCH):
-            shown = (pixels + change * masks).round().clamp(0, 255).to(torch.uint8)
+            shown = pixels + change * masks
+            if inputs.obs.dtype == torch.uint8:  # else the images are floats
+                shown = shown.round().clamp(0, 255).to(torch.uint8)
             answer = self._model(_repeated(inputs, shown), state.expand(len(shown), -1))[1]
             policy.append(0.5 * (answer.params - heads.params).square().sum(-1))
             value.append(0.5 * (answer.value - heads.value).square())

@@ -157,6 +157,16 @@ def test_what_is_blended_and_with_what_can_be_chosen():
         Perturbation(plain, grid, blend="average")
 
 
+def test_images_of_floats_are_blurred_as_those_of_bytes():
+    model, inputs, state = some_model(name="impala_shallow", normalise_pixels=False)
+    floats = inputs._replace(obs=inputs.obs / 255)
+    perturbation = Perturbation(model, Grid(SIZE, SIZE, 3.0, 9))
+    of_bytes, of_floats = (
+        perturbation.maps(each, state, model(each, state)[1])["policy"] for each in (inputs, floats)
+    )
+    np.testing.assert_allclose(of_floats, of_bytes, rtol=0.05, atol=0.02 * of_bytes.max())
+
+
 def test_masks_are_as_described():
     paper = Grid(84, 84, 5.0, 5)
     masks = paper.masks()
