@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ritornello.agent.learning.feed import Feed
@@ -86,13 +87,15 @@ def pca(points: Tensor) -> tuple[Tensor, Tensor]:
     """Project [N, F] float32 points onto the two axes along which they vary most.
 
     Returns:
-      The centred points [N, 2] float32, and the share of the whole variance along each axis, [2];
-      [N, 1] and [1] if F is 1.
+      The centred points [N, 2] float32, and the share of the whole variance along each axis, [2].
+      One feature, or one point, varies along one axis at most: the others are zeros.
     """
-    left, sizes, _ = torch.linalg.svd(points - points.mean(0), full_matrices=False)
+    # What is added are features that never vary, and points at the mean.
+    centred = F.pad(points - points.mean(0), (0, 2, 0, 2))
+    left, sizes, _ = torch.linalg.svd(centred, full_matrices=False)
     variances = sizes.square()
     share = variances / variances.sum().clamp(min=1e-30)
-    return left[:, :2] * sizes[:2], share[:2]
+    return left[: len(points), :2] * sizes[:2], share[:2]
 
 
 def game_points(agent: LoadedAgent, count: int, seed: int = 0) -> Points:

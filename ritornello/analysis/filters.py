@@ -45,6 +45,7 @@ FEATURES = "features"  # name of what the torso hands on
 OBSERVATIONS = 256  # on which activations are compared
 ENVS = 8  # that play for the observations, or as many as there are games
 STRIDE = 16  # of their steps one is kept: neighbours show nearly the same
+MAX_STEPS = 10_000  # of each of them, where few stacks are whole
 MAX_LAYERS = 4  # whose preferred images are drawn, evenly spread, the last among them
 MAX_FILTERS = 16  # of a layer
 STEPS = 60  # of ascent to a preferred image
@@ -152,12 +153,15 @@ def played_observations(
 
     Stacks that reach over a reset are left out: a few pictures that are partly black are so unlike
     all others that they alone would decide how alike two layers are.
+
+    Raises:
+      ConfigError: if games are over before there are two whole stacks.
     """
     envs = max(ENVS, len(agent.games))
     frames = torch.zeros(envs, dtype=torch.int64)  # of this game so far
     seen: list[Tensor] = []
     games: list[str] = []
-    for number, step in enumerate(play_many(agent, envs, seed=seed)):
+    for number, step in enumerate(play_many(agent, envs, seed=seed, steps=MAX_STEPS)):
         frames = torch.where(step.inputs.first, 1, frames + 1)
         if number % STRIDE == 0:
             whole = frames >= agent.env_spec.frames_stacked
@@ -166,6 +170,11 @@ def played_observations(
             games += [agent.games[task] for task in step.inputs.task_id[whole].tolist()]
         if len(games) >= count:
             break
+    if len(games) < 2:
+        raise ConfigError(
+            f"games of {agent.url} are over before a stack of {agent.env_spec.frames_stacked} "
+            "frames is whole: there are no observations on which layers could be compared."
+        )
     return torch.cat(seen)[:count], games[:count]
 
 
@@ -233,9 +242,9 @@ def _bounds(model: ActorCritic) -> tuple[Tensor, Tensor]:
 def draw_filters(agent: LoadedAgent, folder: Path) -> list[str]:
     """Draw first_layer.png and preferred_<layer>.png for some layers; return the names.
 
-    Without a convolution in the network there is no file.
+    There are no files if the agent sees no image, or one beside other things.
     """
-    convs = convolutions(agent.model)
+    convs = convolutions(agent.model) if agent.env_spec.is_image else {}
     names = list(convs)
     if not names:
         return []

@@ -30,6 +30,16 @@ def test_pca_finds_the_axes_of_variance():
     torch.testing.assert_close(*apart, atol=5e-3, rtol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [(7, 1), (1, 7), (1, 1)])
+def test_one_feature_or_one_point_has_a_plane_too(shape):
+    values = draw(*shape)
+    points, variance_share = pca(values)
+    assert points.shape == (shape[0], 2)
+    torch.testing.assert_close(points[:, 0].abs(), (values - values.mean(0))[:, 0].abs())
+    torch.testing.assert_close(points[:, 1], torch.zeros(shape[0]))
+    assert variance_share.tolist() == pytest.approx([float(shape[0] > 1), 0.0])
+
+
 def test_a_game_is_mapped_with_what_is_known_of_it(tmp_path):
     agent = load_agent(str(write_agent(tmp_path / "agent")))
     points = game_points(agent, 45)

@@ -45,7 +45,7 @@ def test_the_figures_of_an_agent_are_drawn(agent, tmp_path, capsys):
 def test_stacks_that_reach_over_a_reset_are_not_shown(agent, monkeypatch):
     resets = {0: [True] * 8, 5: [True] + [False] * 7}
 
-    def play_three_ways(agent, envs, *, seed):
+    def play_three_ways(agent, envs, *, seed, steps):
         for number in range(100):
             first = torch.tensor(resets.get(number, [False] * 8))
             obs = torch.full((8, 1), number) * 10 + torch.arange(8)[:, None]
@@ -57,6 +57,27 @@ def test_stacks_that_reach_over_a_reset_are_not_shown(agent, monkeypatch):
     # A stack is 4 frames: whole from the 4th on, and of environment 0 again from its 9th on.
     every = [10 * number + env for number in range(3, 10) for env in range(8)]
     assert seen == [x for x in every if x not in (50, 60, 70)][:44]
+
+
+def test_games_that_are_over_before_a_stack_is_whole_are_refused(agent, monkeypatch):
+    def play_short_games(agent, envs, *, seed, steps):
+        inputs = SimpleNamespace(
+            obs=torch.zeros(8, 1), first=torch.ones(8, dtype=torch.bool), task_id=torch.zeros(8)
+        )
+        for _ in range(steps):
+            yield SimpleNamespace(inputs=inputs)
+
+    monkeypatch.setattr(filters, "play_many", play_short_games)
+    monkeypatch.setattr(filters, "MAX_STEPS", 9)
+    with pytest.raises(ConfigError, match="over before a stack of 4 frames is whole"):
+        filters.played_observations(load_agent(str(agent)), 44)
+
+
+@pytest.mark.usefixtures("agent")
+def test_an_image_beside_other_things_is_compared_without_its_filters(tmp_path):
+    sign = write_agent(tmp_path / "sign", env="tests.worlds:tests/Sign-v0")
+    assert main([f"--load_model_url={sign}", f"--output={tmp_path}"]) == 0
+    assert [path.name for path in tmp_path.glob("*.png")] == ["cka.png"]
 
 
 def test_cka_is_the_formula_of_the_paper():
