@@ -53,6 +53,29 @@ test("a run of several games has a curve for each", async () => {
   assert.match(all(".plot")[1].getAttribute("aria-label"), /pong now 1.*breakout now 1/);
 });
 
+test("a run of all games that is evaluated has all its charts, and its score on a scale of its own", async () => {
+  const games = [...Array(57).keys()];
+  const ofGames = ["episode/return_mean", "evaluation/return_sampled", "evaluation/return_greedy"];
+  const names = ["episode/score_mean", "evaluation/score", "loss/policy", ...ofGames.flatMap((name) => games.map((game) => `${name}_${game}`))];
+  answers["/api/run"] = () => aboutRun({ names });
+  await show(showRun);
+  const shown = (number) => all(".plot")[number].getAttribute("aria-label");
+  assert.deepEqual(titles(), ["Score", "Mean return of each game", "Evaluations of each game", "Policy loss"]);
+  assert.match(shown(0), /^Score: episode\/score_mean now 1; evaluation\/score now 1$/);
+  assert.equal(shown(2).split(" now 1").length, games.length + 1);
+  assert.deepEqual(all(".panel").map((node) => node.hidden), [false, false, false, false]);
+});
+
+test("curves that could not be loaded are asked for again, also of a run that is over", async () => {
+  const news = aboutRun({ state: "ended", seen: "one" });
+  answers["/api/run"] = (url) => (url.searchParams.get("seen") === "one" ? { status: 204 } : news);
+  answers["/api/rows"] = { status: 503, body: { error: "busy" } };
+  await show(showRun);
+  answers["/api/rows"] = rowsFor;
+  await again();
+  assert.match(one(".big .plot").getAttribute("aria-label"), /now 1/);
+});
+
 for (const ahead of [300, -300]) {
   test(`the clock of the browser does not matter: ${ahead} s`, async () => {
     answers["/api/run"] = () => aboutRun({ changed: nowS() - ahead - 100, now: nowS() - ahead });

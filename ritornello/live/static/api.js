@@ -68,8 +68,8 @@ export function follow(path, query, everyS, onnews) {
       if (ended) return;
       say("live", "live");
       if (news) {
-        seen = news.seen;
         await onnews(news);
+        seen = news.seen;  // else it is asked for again: a run that is over has no other news
       }
     } catch (problem) {
       if (ended) return;

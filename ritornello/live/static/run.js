@@ -6,7 +6,8 @@ import { ControlPanel } from "./control.js";
 import { ago, badge, bar, choice, duration, el, now, percent, put, short } from "./dom.js";
 import { buffersOf, evaluationsOf, filmsOf, findingsOf, flagsOf, hardwareOf, sessionOf, workersOf } from "./parts.js";
 
-const RETURNS = ["episode/return_mean", "episode/score_mean"];
+const OF_GAMES = ["episode/return_mean_*", "evaluation/return_sampled_*"];
+const MOST_NAMES = 300;  // that the server answers at once
 let axis = "steps";
 
 /** Whether a name fits a pattern in which `*` stands for anything. */
@@ -37,17 +38,19 @@ export function showRun({ main, crumbs, session, query }) {
 
   function makePanels() {
     const first = new Panel({ title: "Mean return", about: "Mean of the last games, not clipped", height: 280 });
-    panels.push({ panel: first, metrics: [...RETURNS, "evaluation/return_*"] });
+    panels.push({ panel: first, metrics: ["episode/return_mean", "evaluation/return_*"] });
     big.append(first.node);
     for (const chart of session.charts) add(chart);
   }
 
   /** Show each of several games; that there are several is known once a game of each kind has ended. */
   function makePanelOfGames() {
-    if (several || !about.names.some((metric) => metric.startsWith("episode/return_mean_"))) return;
+    if (several || !metricsOf(OF_GAMES).length) return;
     several = true;
     panels[0].panel.rename("Score");
-    charts.prepend(add({ title: "Mean return of each game", metrics: ["episode/return_mean_*"], unit: "points" }).node);
+    panels[0].metrics = ["episode/score_mean", "evaluation/score"];  // on one scale
+    const titles = ["Mean return of each game", "Evaluations of each game"];
+    charts.prepend(...titles.map((title, number) => add({ title, metrics: [OF_GAMES[number]], unit: "points" }).node));
   }
 
   function add({ title, metrics, unit }, onclose = null) {
@@ -62,7 +65,7 @@ export function showRun({ main, crumbs, session, query }) {
     return patterns.flatMap((pattern) => known.filter((metric) => fits(metric, pattern)));
   }
 
-  const wanted = () => [...new Set(panels.flatMap(({ metrics }) => metricsOf(metrics)))].slice(0, 100);
+  const wanted = () => [...new Set(panels.flatMap(({ metrics }) => metricsOf(metrics)))].slice(0, MOST_NAMES);
 
   function drawCharts() {
     if (!rows) return;
