@@ -13,8 +13,9 @@ from ritornello.core.plain_data import cut, shown, shown_text
 
 MAX_PROBLEMS_SHOWN = 10
 Model = TypeVar("Model")
+MAX_NAME = 300  # characters
 # The name of a group, a sequence or a search.
-Name = Annotated[str, Field(min_length=1, max_length=300)]
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 # Root seeds, and how many runs of each configuration there are.
 Seeds = Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
 

@@ -38,7 +38,7 @@ from ritornello.core.plain_data import read_text, shown, shown_text
 from ritornello.core.plain_yaml import parse_yaml
 from ritornello.flags.kinds import MAX_AGENTS
 from ritornello.flags.names import named_flags
-from ritornello.sequences.forms import Form, Name, Seeds, checked
+from ritornello.sequences.forms import MAX_NAME, Form, Name, Seeds, checked
 
 SHIPPED = Path(__file__).resolve().parent
 MAX_RUNS = 2_000  # with their tests; of more, sequence.json could grow too large to be read again
@@ -135,6 +135,11 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
                 of_test = {**TEST_FLAGS, **named_flags(file.test, f"{where}: test")}
                 groups[f"test {group}"] = {**of_test, "load_model_url": {"run": group}}
     for group, flags in groups.items():
+        if len(group) > MAX_NAME:
+            raise ConfigError(
+                f"{where}: the group {shown(group)} has {len(group)} characters, expected at most "
+                f"{MAX_NAME}: give its run a shorter name, or the grid fewer flags."
+            )
         if "seed" in flags:
             raise ConfigError(f"{where}: {shown(group)} sets the flag seed; list them under seeds.")
     _check_replay_is_saved(groups, where)

@@ -135,3 +135,15 @@ def test_the_largest_sequence_with_every_flag_can_be_resumed_and_does_not_grow(t
         again.grow(plan_of({**data, "seeds": [MAX_RUNS]}), "mine.yaml")
     with pytest.raises(ConfigError, match="mine.yaml makes 2,002 runs"):
         plan_of({**data, "seeds": list(range(MAX_RUNS // 2 + 1))})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"runs": [{"name": "a" * 295}], "grid": {"lr": [0.01]}},
+        {"runs": [{"name": "a" * 296}], "test": {}},
+    ],
+)
+def test_a_group_with_a_name_that_is_too_long_is_refused_before_there_is_a_folder(changes):
+    with pytest.raises(ConfigError, match="has 30[0-9] characters, expected at most 300"):
+        plan_of({"base": {"env": "CartPole-v1"}, **changes})
