@@ -130,7 +130,7 @@ def summary_lines(facts: dict[str, Any], output: Path) -> list[str]:
             f"{facts['mean_return']:.2f}"
         )
     if test is None:
-        lines.append("  not tested yet: give main.py --test=<the run>, then export again")
+        lines.append(f"  not tested yet: {main_command()} --test=<the run>, then export again")
     else:
         # The report of an agent of several games has a mean for each of them, and none over all.
         mean = "" if test["mean"] is None else f", mean {test['mean']:.2f}"

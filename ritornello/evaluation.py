@@ -10,6 +10,7 @@ from ritornello.agent.session import prepare
 from ritornello.agent.testing.score_table import Report
 from ritornello.command import command_line
 from ritornello.core.errors import ConfigError
+from ritornello.core.project import main_command
 from ritornello.core.stop_signals import Answer
 from ritornello.flags.names import named_values
 from ritornello.interpreter import alone
@@ -41,7 +42,7 @@ def evaluate(path: Path | str, **flags: Any) -> dict[str, Report]:
     for name in sorted(decided & named_values(command_line(flags)).keys()):  # also resume=, test=
         raise ConfigError(
             f"{name} cannot be given to evaluate, which tests the agent at its first argument: "
-            "leave it out, or start python main.py."
+            f"leave it out, or start {main_command()}."
         )
     given = {**flags, "op_mode": "test", "load_model_url": os.fspath(path)}
     with alone("evaluate"), Interrupts() as interrupts:

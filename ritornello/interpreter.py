@@ -25,6 +25,7 @@ from ritornello.agent.run.reporting import CHATTY_LOGGERS
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown
 from ritornello.core.process_settings import environment_to_restart_with
+from ritornello.core.project import main_command
 from ritornello.wrappers.trusted_modules import trust_forgotten
 
 _busy = threading.Lock()
@@ -53,7 +54,7 @@ def alone(what: str) -> Iterator[None]:
         raise ConfigError(
             f"{what} was called while another train or evaluate is going on in this interpreter. "
             "They would share its log and PyTorch's settings: wait for its end, or start "
-            "python main.py as a process."
+            f"{main_command()} as a process."
         )
     try:
         with left_as_it_was():

@@ -15,6 +15,7 @@ from ritornello.agent.session import prepare
 from ritornello.command import command_line
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown
+from ritornello.core.project import main_command
 from ritornello.flags.names import named_values
 from ritornello.interpreter import alone, check_known_to_workers, check_script
 from ritornello.interrupts import Interrupts
@@ -78,7 +79,7 @@ def _check_flags(flags: Mapping[str, Any]) -> None:
         if value is not None and str(value) != neutral:
             raise ConfigError(
                 f"{name} is {shown(value)}, but {reason}, so a library cannot do it: leave it "
-                "out, or start python main.py."
+                f"out, or start {main_command()}."
             )
 
 

@@ -19,6 +19,7 @@ from ritornello.agent.testing.score_table import Report
 from ritornello.core.errors import ConfigError
 from ritornello.core.markdown import plain, table
 from ritornello.core.plain_data import parse_json, read_text, shown_text
+from ritornello.core.project import PLAIN_MAIN
 from ritornello.core.spec import game_name
 
 CARD, FILM = "README.md", "replay.mp4"  # the names under which hubs look for them
@@ -38,7 +39,7 @@ An agent ({algorithm}) of {games}, trained for {agent_steps:,} agent steps ({upd
 {film}## Use
 
 ```
-python main.py --test={url}
+{program} --test={url}
 ```
 
 ## Training
@@ -110,7 +111,7 @@ def model_card(
     title, algorithm = shown_text(name, 100), _algorithm(flags)
     film = f"## Film\n\n[{plain(film_of)}]({FILM})\n\n" if film_of else ""
     url = f"hf:{repository}" if repository else "<this folder>"
-    line = shown_text(shlex.join(["python", "main.py", *command]), 4000)
+    line = shown_text(f"{PLAIN_MAIN} {shlex.join(command)}", 4000)
     known = {
         "games played in training": facts.get("games"),
         "seconds of training": facts.get("training_s"),
@@ -127,6 +128,7 @@ def model_card(
         updates=facts["updates"],
         score="\n".join(_score_lines(tested, facts)),
         film=film,
+        program=PLAIN_MAIN,
         url=url,
         command=f"```\n{line}\n```\n\n" if command else "",
         facts="\n".join(table(["", ""], rows)),

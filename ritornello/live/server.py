@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import time
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -34,6 +35,7 @@ from ritornello.analysis.places import (
 )
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.plain_data import json_text, parse_json
+from ritornello.core.project import PLAIN_MAIN
 from ritornello.core.run_layout import FLAGS, STATUS, SUMMARY
 from ritornello.core.version import VERSION
 from ritornello.live.comparison import Comparisons, Question
@@ -58,7 +60,7 @@ MACHINE = (
 FILMS = "films"
 # Files of a run that a browser is given as they are. None of them can hold code.
 KINDS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif", ".png": "image/png"}
-OF_SESSION = ("started", "command_line", "version", "source", "machine", "control")
+OF_SESSION = ("started", "version", "source", "machine", "control")
 MAX_BODY_BYTES = 10_000  # of a command
 MAX_NAMES = 300  # metrics at once: of all Atari games two each, and the charts
 MAX_JOURNALS = 24  # that are kept in memory, the latest used
@@ -139,6 +141,7 @@ class Page:
             "films": self._films(run),
             "session": {
                 "count": len(every),
+                "command": _command(newest),
                 **{name: newest[name] for name in OF_SESSION if name in newest},
             },
             "names": journal.names(),
@@ -243,6 +246,12 @@ def _question(request: Request) -> Question:
     at_steps = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
     runs = tuple(dict.fromkeys(query.getlist("run")))
     return Question(runs, float(at_steps) if at_steps > 0 else None, query.get("apart") == "1")
+
+
+def _command(session: dict[str, Any]) -> str:
+    """Return the command that began a session; "" if it is not known."""
+    typed = session.get("command_line")
+    return f"{PLAIN_MAIN} {shlex.join(map(str, typed[1:]))}" if isinstance(typed, list) else ""
 
 
 def _json(data: dict[str, Any], status: int = 200) -> Response:

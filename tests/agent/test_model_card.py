@@ -12,6 +12,7 @@ import yaml
 from ritornello.agent import export as program
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.agent.testing import model_card as model_card_file
 from ritornello.agent.testing.evaluator import evaluate
 from ritornello.agent.testing.model_card import CARD, FILM, interval, model_card, read_test
 from ritornello.agent.testing.score_table import Game, Life, report_stem, summarise
@@ -53,6 +54,14 @@ def test_texts_of_a_stranger_stay_texts():
     assert len(re.findall(r"^---$", card, re.MULTILINE)) == 2
     assert len(re.findall(r"^```", card, re.MULTILINE)) == 4
     assert header(card)["tags"][-1] == evil
+
+
+def test_commands_are_those_of_a_program_that_is_installed_or_not(monkeypatch):
+    for program_name in ("python main.py", "ritornello"):
+        monkeypatch.setattr(model_card_file, "PLAIN_MAIN", program_name)
+        card = model_card("a", FACTS, {}, command=["--lr=0.5"])
+        assert f"```\n{program_name} --test=<this folder>\n```" in card
+        assert f"```\n{program_name} --lr=0.5\n```" in card
 
 
 def test_an_export_with_a_card_has_the_test_of_these_weights(run, blueprint, tmp_path, capsys):  # noqa: F811

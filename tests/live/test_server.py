@@ -84,6 +84,7 @@ def test_a_run_is_told_with_all_that_its_files_say(browser, results):
     assert [each["mean"] for each in said["evaluations"]] == ["3.5", "2.5"]
     assert said["log"] == ["12:00 INFO one", "12:01 WARNING three"]
     assert said["session"]["count"] == 1
+    assert said["session"]["command"] == "python main.py --env=Pong"
     assert said["newest"]["loss/policy"] == record(30).values["loss/policy"]
     assert said["flags"]["env"] == "PongNoFrameskip-v4"
 

@@ -81,13 +81,8 @@ export function sessionOf(about) {
     ["why it ended", about.summary.reason ?? ""],
     ["last change", ago(about.changed)],
   ].filter(([, text]) => text);
-  const typed = Array.isArray(session.command_line) ? session.command_line.map(String) : [];
   return [el("dl.facts", {}, facts.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(text))))),
-    typed.length ? el("pre.log", {}, ["python", ...typed].map(quoted).join(" ")) : null];
-}
-
-function quoted(text) {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\"'\"'")}'`;
+    session.command ? el("pre.log", {}, session.command) : null];
 }
 
 export function flagsOf(about) {
