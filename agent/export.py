@@ -60,12 +60,13 @@ def training_facts(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return what is known about a checkpoint, as JSON types; None for what is not known.
 
     `mean_return` is the mean of the raw returns of the last `mean_return_games` whole games in
-    training; `test` is about whole games played with exactly these weights.
+    training, of which there is none over several games; `test` is about whole games played with
+    exactly these weights.
     """
     tally, run = checkpoint.state["tally"], run_of(checkpoint.path)
     session = _session(checkpoint, -1)
     tested = _tests_of(checkpoint)
-    window = [float(value) for value in tally["games"]["window"]]
+    window = [float(value) for value in tally["games"].get("window", ())]
     return {
         "env_spec": checkpoint.state["env_spec"],
         "agent_steps": tally["agent_steps"],

@@ -1,10 +1,11 @@
 import csv
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 
-from ritornello.agent.export import export, main
+from ritornello.agent.export import export, main, training_facts
 from ritornello.agent.run.tally import Tally
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
@@ -57,6 +58,16 @@ def test_the_facts_are_those_of_the_run(run, tmp_path):
     weights = (tmp_path / "models" / "counting" / "model.safetensors").read_bytes()
     assert written["sha256"] == hashlib.sha256(weights).hexdigest()
     assert str(tmp_path) not in json.dumps(written), "a path of this machine"
+
+
+def test_several_games_have_no_mean_return(run):
+    checkpoint = load(run)
+    tally = Tally(action_repeat=1, window=2, tasks=("CartPole-v1", "Acrobot-v1"))
+    tally.book_game(EpisodeEnd(0, 2.0, 5, 5))
+    facts = training_facts(
+        replace(checkpoint, state={**checkpoint.state, "tally": tally.state_dict()})
+    )
+    assert (facts["games"], facts["mean_return"], facts["mean_return_games"]) == (1, None, 0)
 
 
 def test_the_exported_agent_plays_the_very_games_of_the_checkpoint(run, tmp_path, blueprint):
