@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import * as world from "./page_code_world.mjs";
 
 const { aboutRun, again, all, answers, asked, button, choose, hide, inList, nowS, one, rowsFor, settle, show, text } = world;
+const { Panel } = await world.page("charts.js");
 const { showRun } = await world.page("run.js");
 const { showRuns } = await world.page("runs.js");
 const { showComparison } = await world.page("compare.js");
@@ -34,6 +35,14 @@ test("curves grow with the run", async () => {
   answers["/api/rows"] = (url) => ({ ...rowsFor(url), steps: [0, 40], minutes: [0, 40], columns: { "episode/return_mean": [1, 9] } });
   await again();
   assert.match(one(".big .plot").getAttribute("aria-label"), /now 9/);
+});
+
+test("a curve that stays at zero has an axis of numbers that can be read", async () => {
+  const panel = new Panel({ title: "Lost" });
+  panel.show([0, 1], [{ label: "lost", values: [0, 0] }], "steps");
+  const { range } = panel.plot.options.scales.y;
+  assert.deepEqual([range(null, 0, 0), range(null, 10, 10)], [[-1, 1], [9, 11]]);
+  panel.remove();
 });
 
 test("a chosen curve is drawn and can be taken away", async () => {

@@ -23,7 +23,7 @@ globalThis.ResizeObserver = class {
   disconnect() { observers.delete(this); }
 };
 globalThis.uPlot = class {
-  constructor(options, data) { this.data = data; this.cursor = {}; }
+  constructor(options, data) { this.options = options; this.data = data; this.cursor = {}; }
   setData(data) { this.data = data; }
   setSize() {}
   destroy() {}

@@ -151,7 +151,7 @@ export class Panel {
 
 function padded(low, high) {
   if (low === null || high === null || low === undefined) return [0, 1];
-  const room = high > low ? 0.06 * (high - low) : Math.max(1e-9, 0.1 * Math.abs(high)) || 1;
+  const room = high > low ? 0.06 * (high - low) : 0.1 * Math.abs(high) || 1;
   return [low - room, high + room];
 }
 
