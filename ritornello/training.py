@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,6 @@ from ritornello.core.project import main_command
 from ritornello.flags.names import named_values
 from ritornello.interpreter import alone, check_known_to_workers, check_script
 from ritornello.interrupts import Interrupts
-
-# What main.py does in processes of its own around a training, or to the whole process.
-# The value that asks for nothing, and the reason.
-ONLY_BY_PROGRAM = {
-    "learner_count": ("1", "several learners are processes that main.py starts"),
-    "background": ("False", "it lowers the priority of this interpreter for ever"),
-}
 
 
 @dataclass(frozen=True)
@@ -56,13 +49,15 @@ def train(*, stop: threading.Event | None = None, **flags: Any) -> Summary:
       PlatformError: if the run failed; what was saved before is in its folder.
       Interrupted: if Ctrl-C was pressed; the run is saved.
     """
-    _check_flags(flags)
+    given = command_line(flags)
+    if named_values(given).get("op_mode") == "test":
+        raise ConfigError("train does not test: call ritornello.evaluate(path, ...) for that.")
     if stop is not None and not hasattr(stop, "is_set"):
         raise ConfigError(f"stop is {shown(stop)}, expected an event: threading.Event().")
     check_script()
     check_known_to_workers(flags)
     with alone("train"), Interrupts(stop) as interrupts:
-        summary = _summary_of(prepare(command_line(flags)).train(interrupts))
+        summary = _trained(given, interrupts)
     gc.collect()  # the learner's threads end with it, and it is in a circle of references
     interrupts.pass_on(
         f'the training is saved in {summary.folder}; train(resume="{summary.folder}") resumes it',
@@ -71,16 +66,14 @@ def train(*, stop: threading.Event | None = None, **flags: Any) -> Summary:
     return summary
 
 
-def _check_flags(flags: Mapping[str, Any]) -> None:
-    if named_values(command_line(flags)).get("op_mode") == "test":
-        raise ConfigError("train does not test: call ritornello.evaluate(path, ...) for that.")
-    for name, (neutral, reason) in ONLY_BY_PROGRAM.items():
-        value = flags.get(name)
-        if value is not None and str(value) != neutral:
-            raise ConfigError(
-                f"{name} is {shown(value)}, but {reason}, so a library cannot do it: leave it "
-                f"out, or start {main_command()}."
-            )
+def _trained(given: Sequence[str], interrupts: Interrupts) -> Summary:
+    session = prepare(given)
+    if session.blueprint.flags.background:  # a file may say so too, or the run that is resumed
+        raise ConfigError(
+            "background is True, but it lowers the priority of this interpreter for ever, so a "
+            f"library cannot do it: give background=False, or start {main_command()}."
+        )
+    return _summary_of(session.train(interrupts))
 
 
 def _summary_of(ending: Ending) -> Summary:

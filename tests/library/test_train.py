@@ -149,8 +149,9 @@ def test_another_thread_trains_and_is_asked_to_stop(tmp_path):
         ({"op_mode": "test"}, "evaluate"),
         ({"test": "models/pong"}, "evaluate"),
         ({"stop": True}, "expected an event"),
-        ({"learner_count": 2}, "several learners are processes that main.py starts"),
+        ({"learner_count": 2}, "one learner was started"),
         ({"background": True}, "priority of this interpreter"),
+        ({"background": "true"}, "priority of this interpreter"),
         ({"lr": -1}, "--lr=-1"),
         ({"larning_rate": 1}, "unknown option"),
         ({"lr": object()}, "expected text, a number"),
@@ -162,6 +163,14 @@ def test_flags_that_cannot_be_are_refused_before_anything_is_made(tmp_path, flag
     with pytest.raises(ConfigError, match=message):
         train(**{**TINY, **flags}, results_dir=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("surrounded")
+def test_a_file_cannot_lower_the_priority_of_the_interpreter_either(tmp_path):
+    file = tmp_path / "flags.yaml"
+    file.write_text("background: true\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="priority of this interpreter"):
+        train(**TINY, flags_file=file, results_dir=tmp_path / "results")
 
 
 def test_only_one_training_at_a_time():
