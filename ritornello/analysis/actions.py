@@ -124,6 +124,7 @@ def _load(places: str, env: str | None) -> dict[str, tuple[LoadedAgent, list[int
     for place in filter(None, places.split(",")):
         label, url = split_label(place, lambda url: url.startswith(ON_HUB) or Path(url).exists())
         agent, task = load_player(url, env)
+        _ = agent.env_spec.action_count  # ConfigError of actions that cannot be counted
         name = label or agent.label
         if name in agents:
             raise ConfigError(

@@ -8,6 +8,7 @@ from ritornello.agent.assembly import build_model
 from ritornello.agent.stored.model_file import save_model
 from ritornello.analysis import actions
 from ritornello.analysis.actions import main
+from ritornello.core.errors import ConfigError
 from tests.analysis.agents import draw_blueprint, write_agent
 
 
@@ -62,3 +63,10 @@ def test_long_games_are_cut(tmp_path, monkeypatch):
     assert agents["agent"]["steps"] == 6
     assert agents["agent"]["games_ended"] == 0
     assert agents["agent"]["return_mean"] is None
+
+
+def test_actions_of_which_none_is_chosen_are_refused_in_words(tmp_path):
+    agent, folder = write_agent(tmp_path / "agent", env="Pendulum-v1"), tmp_path / "out"
+    with pytest.raises(ConfigError, match="expected one of so many actions"):
+        main([f"--load_model_url={agent}", f"--output={folder}"])
+    assert not folder.exists()
