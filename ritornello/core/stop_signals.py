@@ -66,12 +66,12 @@ class StopRequests:
     def is_new(self, number: int) -> bool:
         """Count a signal; return whether it is a further wish. Takes no lock: handlers call it."""
         now_s, before_s = time.monotonic(), self._last_s
-        self._last_s = now_s
         is_hangup = number == getattr(signal, "SIGHUP", None)
-        if self.count and (is_hangup or now_s - before_s < SAME_WISH_S):
-            return False
-        self.count += 1
-        return True
+        is_new = not self.count or not (is_hangup or now_s - before_s < SAME_WISH_S)
+        if is_new or is_hangup:  # not each: Ctrl-C pressed again and again is an order at last
+            self._last_s = now_s
+        self.count += is_new
+        return is_new
 
 
 class StopSignals(StopRequests):

@@ -41,6 +41,16 @@ def test_the_second_signal_leaves_whatever_the_first_one_did(monkeypatch):
             stop.handle(signal.SIGINT)
 
 
+def test_signals_again_and_again_are_a_second_wish_after_a_second(monkeypatch):
+    stop = StopSignals()
+    counts = []
+    for at_s in (0.0, 0.6, 1.2, 1.8, 2.4):
+        monkeypatch.setattr("time.monotonic", lambda at_s=at_s: at_s)
+        stop.is_new(signal.SIGINT)
+        counts.append(stop.count)
+    assert counts == [1, 1, 2, 2, 3]
+
+
 def later(monkeypatch, seconds):
     now = time.monotonic
     monkeypatch.setattr("time.monotonic", lambda: now() + seconds)
