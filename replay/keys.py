@@ -7,11 +7,12 @@ replay/sampler.py). Next to read: replay/registry.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
 from typing import Any, NoReturn
+
+from ritornello.core.command_line import number_in
 
 RATIO_TOLERANCE = Fraction(1, 10**6)  # a person's 0.333333 three times is meant to be 1
 
@@ -38,7 +39,7 @@ def _number(is_allowed: Callable[[float], bool]) -> Callable[[Any], float]:
     """Return a reader of the numbers for which `is_allowed` holds."""
 
     def read(value: Any) -> float:
-        value = _as_number(value)
+        value = number_in(value)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not is_allowed(value):
             _refuse()
         return float(value)
@@ -54,18 +55,10 @@ _share_above_0 = _number(lambda value: 0 < value <= 1)
 
 def whole_number(value: Any) -> int:
     """Read a whole number of at least 1, also as 1e3."""
-    value = _as_number(value)
+    value = number_in(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 1 or value % 1:
         _refuse()
     return int(value)
-
-
-def _as_number(value: Any) -> Any:
-    """Return the number that a text means: YAML 1.1 takes 1e-3 for text."""
-    for kind in (int, float) if isinstance(value, str) else ():
-        with suppress(ValueError):
-            return kind(value)
-    return value
 
 
 def boolean(value: Any) -> bool:

@@ -9,8 +9,9 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from decimal import Decimal
+from typing import Any
 
 from ritornello.core.plain_data import shown_text
 
@@ -85,6 +86,9 @@ def tell(text: str) -> None:
     sys.stdout.flush()
 
 
+_SHORT_NUMBER = re.compile(r"\d{1,15}(\.\d{1,15})?[eE]\+?\d\d?", re.ASCII)
+
+
 def whole_number(text: str) -> int:
     """Return a whole number, which may be written as 1_000_000 or 1e6.
 
@@ -95,7 +99,12 @@ def whole_number(text: str) -> int:
     return int(text) if number is None or number % 1 else int(number)
 
 
-_SHORT_NUMBER = re.compile(r"\d{1,15}(\.\d{1,15})?[eE]\+?\d\d?", re.ASCII)
+def number_in(value: Any) -> Any:
+    """Return the number that a text says (YAML 1.1 takes 1e-4 for text); else the value."""
+    for kind in (whole_number, float) if isinstance(value, str) else ():
+        with suppress(ValueError):
+            return kind(value)
+    return value
 
 
 def with_home(arguments: Sequence[str]) -> list[str]:

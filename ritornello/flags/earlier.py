@@ -9,8 +9,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ritornello.core.command_line import number_in
 from ritornello.core.errors import ConfigError
-from ritornello.flags.kinds import number_in
 from ritornello.wrappers.env_kwargs import kwargs_of, kwargs_text
 
 KWARGS = "algorithm_kwargs"

@@ -37,14 +37,6 @@ def _whole(value: Any) -> Any:
     return value
 
 
-def number_in(value: Any) -> Any:
-    """Return the number that a text says, as 1e-4, which is a text for YAML; else the value."""
-    for kind in (whole_number, float) if isinstance(value, str) else ():
-        with suppress(ValueError):
-            return kind(value)
-    return value
-
-
 def _is_number(value: Any) -> bool:
     """Whether a value is a number, or text that says one."""
     try:

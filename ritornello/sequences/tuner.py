@@ -37,12 +37,12 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from ritornello.core.atomic_file import write_json, write_text
+from ritornello.core.command_line import number_in
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.markdown import table
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.core.plain_yaml import parse_yaml
 from ritornello.core.project import import_extra
-from ritornello.flags.kinds import number_in
 from ritornello.flags.names import named_flags
 from ritornello.metrics.curve import Curve, curve_of
 from ritornello.metrics.run_files import read_records
