@@ -5,15 +5,18 @@ What comes in is a tree of agent/stored/checkpoint_tree.py; what goes out is a f
 are.
 
 A file may come from a stranger. So before anything is made of it: every entry of the archive must
-be stored as it is (a compressed one could expand without end), checksums must be right (torch
-writes them, but does not look at them), the tree must hold nothing but plain types, each of them
-once, and no tensor may claim more numbers than it stores.
+be stored as it is (a compressed one could expand without end), its directory must be where every
+reader finds it, checksums must be right (torch writes them, but does not look at them), the tree
+must hold nothing but plain types, each of them once, and no tensor may claim more numbers than it
+stores.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import pickle
+import struct
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +31,9 @@ from ritornello.core.errors import CheckpointError, first_line
 from ritornello.core.files import disk
 
 FORMAT_VERSION = 1
+# The last bytes of an archive: where its directory starts, a mark, where this begins (of archives
+# beyond 4 GB); a mark, where the directory starts, the length of a comment.
+_END = struct.Struct("<48xQ4s4xQ4x4s12xIH")
 
 
 class DamagedFile(CheckpointError):
@@ -128,17 +134,25 @@ def _check_archive(path: Path) -> None:
 
 
 def check_sizes(archive: zipfile.ZipFile, path: Path) -> None:
-    """Raise ValueError if the entries of an archive would expand to more than it holds.
+    """Raise ValueError if torch would read other entries than these, or more than they hold.
 
     torch writes no compressed entry, but reads such entries all the same.
     """
-    entries = archive.infolist()
+    entries, size, start = archive.infolist(), path.stat().st_size, archive.start_dir
     # Several entries may also claim the same bytes, to be read over and over.
     if (
         any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
-        or sum(entry.file_size for entry in entries) > path.stat().st_size
+        or sum(entry.file_size for entry in entries) > size
     ):
         raise ValueError("its entries would expand to more than it holds")
+    # zipfile takes the directory right before the end, torch one that lies where the end says.
+    with path.open("rb") as file:
+        file.seek(-_END.size, os.SEEK_END)
+        start_64, mark_64, end_64, *end = _END.unpack(file.read())
+    if end != [b"PK\5\6", min(start, 2**32 - 1), 0] or (
+        mark_64 == b"PK\6\7" and (start_64, end_64) != (start, size - _END.size)
+    ):
+        raise ValueError("its directory is not where its end says")
 
 
 def _os_error(error: BaseException) -> OSError | None:

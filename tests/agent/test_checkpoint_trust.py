@@ -1,6 +1,7 @@
 import logging
 import os
 import pickle
+import struct
 import zipfile
 
 import numpy as np
@@ -168,6 +169,24 @@ def test_compressed_entries_are_refused_before_they_are_expanded(tmp_path):
     path = saved(tmp_path)
     rewritten(path, lambda data: data, zipfile.ZIP_DEFLATED)
     refused(path, "would expand")
+
+
+def test_compressed_entries_of_a_directory_that_only_torch_reads_are_refused(tmp_path):
+    path = saved(tmp_path)
+    rewritten(path, lambda data: data, zipfile.ZIP_DEFLATED)
+    with zipfile.ZipFile(path) as archive:
+        names_of_entries, start = archive.namelist(), archive.start_dir
+    path.write_bytes(path.read_bytes()[:-22])  # all but the end, after which others are appended
+    with zipfile.ZipFile(path, "a") as archive:
+        for name in names_of_entries:
+            archive.writestr(name, "")
+        for entry in archive.infolist():
+            entry.header_offset -= archive.start_dir - start
+    path.write_bytes(path.read_bytes()[:-6] + struct.pack("<IH", start, 0))
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+    torch.load(path)
+    refused(path, "its directory is not where its end says")
 
 
 def test_a_tree_that_contains_itself_many_times_is_refused_at_once(tmp_path):
