@@ -183,14 +183,14 @@ def _resumed_or_started(run: Path) -> dict[str, str]:
     """Return the flags that go on with a run if it has a checkpoint, and else start it.
 
     A job that ended before its first checkpoint leaves a folder without one, and the next start
-    gets `<run>_2`: the newest of them that has a checkpoint is the run.
+    gets `<run>_2`: the first of them that has a checkpoint is the run.
 
     Raises:
       ConfigError: if a run has to be started, and none can have that name.
     """
-    others = run.parent.glob(f"{glob.escape(run.name)}_[0-9]*")
+    others = run.parent.glob(f"{glob.escape(run.name)}_[1-9]*")
     folders = {int(n): path for path in others if (n := path.name[len(run.name) + 1 :]).isdecimal()}
-    for _, folder in sorted({1: run, **folders}.items(), reverse=True):
+    for _, folder in sorted({**folders, 1: run}.items()):
         if any((folder / CHECKPOINTS).glob("*.pt")):
             return {"op_mode": "train_w_load", "load_model_url": str(folder)}
     if problem := wrong_run_name(run.name):
