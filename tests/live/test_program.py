@@ -21,11 +21,15 @@ def test_it_tells_its_address_and_ends_at_a_signal_with_success(tmp_path, host):
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
-    assert program.stdout is not None
-    address = urlsplit(program.stdout.readline().removeprefix("live page: "))
-    socket.create_connection((address.hostname, address.port), HANGS_S).close()
-    if host != "127.0.0.1":
-        assert program.stdout.readline().startswith("It listens on ::")
-    program.send_signal(signal.SIGINT)
-    output, errors = program.communicate(timeout=HANGS_S)
-    assert (program.returncode, output, errors) == (0, "", "")
+    try:
+        assert program.stdout is not None
+        address = urlsplit(program.stdout.readline().removeprefix("live page: "))
+        socket.create_connection((address.hostname, address.port), HANGS_S).close()
+        if host != "127.0.0.1":
+            assert program.stdout.readline().startswith("It listens on ::")
+        program.send_signal(signal.SIGINT)
+        output, errors = program.communicate(timeout=HANGS_S)
+        assert (program.returncode, output, errors) == (0, "", "")
+    finally:
+        program.kill()  # of a test that has failed
+        program.communicate()
