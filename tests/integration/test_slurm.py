@@ -114,12 +114,13 @@ def learners(job):
 
 
 def test_a_job_on_one_machine_ends_in_time_and_asks_for_the_next(slurm_of):
-    slurm = slurm_of(tasks=1)
+    slurm, began_s = slurm_of(tasks=1), time.monotonic()
     job = slurm.start_and_train()
+    start_s = int(time.monotonic() - began_s)  # longer on a busy machine
     job.send_signal(signal.SIGUSR1)
     asked, first = slurm.end(job)
     assert asked == ["requeue 17"]
-    asked, second = slurm.end(slurm.start_and_train(ends_in_s=40))
+    asked, second = slurm.end(slurm.start_and_train(ends_in_s=40 + 3 * start_s))
     assert asked == ["requeue 17"]
     assert second > first
     slurm.script = slurm.script.replace("max_steps=100000000", "max_steps=1")
