@@ -28,6 +28,7 @@ from ritornello.wrappers.user_code import import_module
 NEED_JAX = ("phys2d/", "tabular/")  # ids of Gymnasium whose package is no extra here
 
 ATARI_ENTRY_POINT = "ale_py.env:AtariEnv"
+MAX_FRAMES = 2**31 - 1  # more than the fast backends can count: a year of playing
 MAX_NEAREST = 4  # ids that a message proposes
 GAME_KWARGS = ("mode", "difficulty")  # that --env_kwargs may give to an Atari game
 # Arguments that the rules of wrappers/atari.py decide, or that the C++ vector has as well.
@@ -154,7 +155,7 @@ def as_registered(config: EnvConfig) -> EnvConfig:
             float(given["repeat_action_probability"]) if sticky is None else sticky
         ),
         full_action_space=config.full_action_space or bool(given["full_action_space"]),
-        max_episode_frames=min(limits),
+        max_episode_frames=min(*limits, MAX_FRAMES),
     )
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -72,6 +73,13 @@ def test_an_atari_id_stands_for_a_rom_and_for_sticky_actions(env_id, rom, sticky
     for probability in (0.0, 0.1):
         given = EnvConfig(env_id, sticky_action_probability=probability)
         assert as_registered(given) == given
+
+
+def test_a_limit_that_no_fast_backend_can_count_is_as_good_as_none():
+    with closing(
+        make_env_vector(EnvConfig("PongNoFrameskip-v4", max_episode_frames=10**12), 1, [1])
+    ) as vector:
+        assert vector.reset().any()
 
 
 @pytest.mark.parametrize(
