@@ -100,6 +100,7 @@ def test_shares_of_other_games_are_not_taken_along(mode):
         (["--env=A,B", "--env_shares=1,2,3"], "3 numbers and --env 2 games"),
         (["--machine_share=2/2"], "expected <which>/<of how many>"),
         (["--lr_scheduler_steps=10uu"], "lr_scheduler_steps"),
+        ([f"--seed={2**63}"], "--seed=.*less than 9223372036854775808"),  # no file would hold it
     ],
 )
 def test_wrong_lists_of_games_and_bounds_are_refused(said, message):

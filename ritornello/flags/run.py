@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from ritornello.core.plain_data import MAX_INT
 from ritornello.flags.group import FlagGroup, flag
 from ritornello.flags.kinds import Count, Number, PathText, RunName, Text
 
@@ -90,6 +91,7 @@ class RunFlags(FlagGroup):
         None,
         "root seed of all random streams; none: drawn from the system and recorded",
         ge=0,
+        lt=MAX_INT,
         effect="learning",
         main=True,
     )
