@@ -36,8 +36,8 @@ class Repository:
 
     @property
     def label(self) -> str:
-        """Its name as the name of a folder."""
-        return self.name.replace("/", "--")
+        """Its name as the name of a folder; each revision that is named has its own."""
+        return self.name.replace("/", "--") + (f"@{self.revision}" if self.revision else "")
 
     @classmethod
     def parse(cls, text: str) -> Repository:

@@ -82,12 +82,12 @@ def test_a_model_of_the_hub_is_tested_and_its_games_lie_under_its_name(
     false_hub, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    session = prepare(
-        ["--op_mode=test", "--load_model_url=hf:ann/pole", "--test_episode_count=1", "--seed=1"]
-    )
-    session.test()
-    (written,) = tmp_path.glob("results/ann--pole/test_*.json")
-    assert json.loads(written.read_text())["episodes"] == 1
+    for games, revision in (1, ""), (2, "@v1"):
+        url, count = f"hf:ann/pole{revision}", f"--test_episode_count={games}"
+        prepare(["--op_mode=test", f"--load_model_url={url}", count, "--seed=1"]).test()
+    for games, revision in (1, ""), (2, "@v1"):
+        (written,) = tmp_path.glob(f"results/ann--pole{revision}/test_*.json")
+        assert json.loads(written.read_text())["episodes"] == games
 
 
 @pytest.mark.parametrize(
