@@ -58,7 +58,7 @@ COMPARE = ("python", "-m", "ritornello.analysis", "compare")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; return its exit status."""
+    """Run the command; return its exit status, 1 if a part of the page cannot be shown."""
     parser = command_parser("report", __doc__, EXAMPLES)
     parser.add_argument("place", metavar="PLACE", help="folder of a run or of a sequence")
     about = f"the page (default: {FILE} in the folder of the run or sequence)"
@@ -66,16 +66,19 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     place = Path(options.place)
     output = Path(options.output) if options.output else place / FILE
+    if place.is_dir():  # else `report` says what it expected
+        writable_folder(output.parent)
+    if output.is_dir():
+        raise ConfigError(f"--output={options.output} is a folder: give the file of the page.")
     page = report(place)
     command = shlex.join(["python", "-m", "ritornello.analysis", "report", str(place)])
     made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
-    writable_folder(output.parent)
     write_text(output, page.html(f"Made on {made} by version {VERSION} with: {command}"))
     for problem in page.problems:
         sys.stderr.write(f"cannot be shown: {problem}\n")
     size = f"{output.stat().st_size / 1e6:.1f} MB"
     sys.stdout.write(f"written: {shown_text(str(output))} ({size})\n")
-    return 0
+    return 1 if page.problems else 0
 
 
 def report(place: Path) -> Page:

@@ -122,7 +122,7 @@ def _flags_of(folder: Path) -> tuple[str, int]:
     try:
         flags = json.loads((folder / FLAGS).read_text(encoding="utf-8"))
         return str(flags["env"]), max(1, int(flags.get("avg_buff_size", AVERAGED_GAMES)))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return folder.name, AVERAGED_GAMES
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from ritornello.agent.testing.score_table import Report
 from ritornello.analysis import __main__ as program
+from ritornello.analysis import report
 from ritornello.analysis.comparison import compare, game_table
 from ritornello.analysis.report import FILE, main
 from ritornello.analysis.runs import find_runs
@@ -182,10 +183,23 @@ def test_the_page_of_a_sequence_has_the_tables_of_the_comparison(tmp_path, capsy
     assert kinds == ["data:image/png"] * 3 + ["data:video/mp4"], "two games, profiles, a film"
 
 
-def test_what_is_no_run_is_one_message(tmp_path, capsys):
+def test_a_part_that_cannot_be_shown_is_a_failure(tmp_path, monkeypatch, capsys):
+    def broken(_):
+        raise OSError("no picture")
+
+    run = write_run(tmp_path / "run", seed=1)
+    monkeypatch.setattr(report, "run_figures", broken)
+    assert main([str(run)]) == 1
+    assert capsys.readouterr().err == "cannot be shown: Figures: no picture\n"
+    assert "This cannot be shown: no picture" in (run / FILE).read_text(encoding="utf-8")
+
+
+def test_what_is_no_run_is_one_message(tmp_path, monkeypatch, capsys):
     assert program.main(["report", str(tmp_path)]) == 2
     assert "is no run and no sequence. Expected a folder with" in capsys.readouterr().err
     run = write_run(tmp_path / "run", seed=1, records=1)
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot be written"):
-        main([str(run), f"--output={tmp_path}/file/page.html"])
+    monkeypatch.setattr(report, "report", None)  # it is tried before anything is read or drawn
+    for output, expected in (("file/page.html", "cannot be written"), ("run", "is a folder")):
+        with pytest.raises(ConfigError, match=expected):
+            main([str(run), f"--output={tmp_path}/{output}"])
