@@ -582,6 +582,7 @@ DIFFER = [
     ("grid: {lr: [0.0007]}", "--lr=0.003"),
     ("runs: [{name: a}]\ntest: {test_episode_count: 1}", "--load_model_url=models/pong"),
     ("seeds: [1, 2]", "--seed=3"),
+    ("seeds: [1]", "--seed=3"),
 ]
 ALIKE = [
     ("base: {lr: 0.1}\nseeds: [1, 2]", "--lr=0.003"),

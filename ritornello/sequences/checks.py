@@ -103,7 +103,7 @@ def check_not_overridden(runs: Sequence[Any], typed: Mapping[str, str], where: s
         differs = any(run.flags.get(name) != trained[0].flags.get(name) for run in trained)
         is_in_a_name = any(f" {name}=" in f" {run.group}" for run in runs)
         is_of_others = name == "load_model_url" and any(source_of(run.flags) for run in runs)
-        if differs or is_in_a_name or is_of_others:
+        if differs or is_in_a_name or is_of_others or name == "seed":
             raise ConfigError(
                 f"--{name}={shown_text(text)} would hold for every run, but the runs of {where} "
                 f"are told from each other by their {name}: leave it out, or change the file."
