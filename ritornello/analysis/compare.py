@@ -92,11 +92,13 @@ def _of_trainings(options: argparse.Namespace, places: Sequence[str]) -> Answer:
         steps = ", ".join(f"{game.at_steps:,.0f} ({game.env})" for game in games)
         what = f"{about_scores(games)}, to equal agent steps: {steps}"
         text = profiles_page(scored, what, [*notes, *notes_of(games)])
-        return Answer("profiles", text, "profiles", lambda: profiles_figure(scored))
-    text = page(games, notes, options.against)
+        answer = Answer("profiles", text, "profiles", lambda: profiles_figure(scored))
+    else:
+        text = page(games, notes, options.against)
+        answer = Answer("table", text, "curves", lambda: games_figure(games))
     for thin in runs_of(games) if options.output else ():
         write_csv(thin, options.output)
-    return Answer("table", text, "curves", lambda: games_figure(games))
+    return answer
 
 
 def _of_tests(options: argparse.Namespace) -> Answer:
@@ -166,7 +168,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--profiles", action="store_true", help=about)
     about = "also show the difference of each configuration to this one"
     add("--against", default="", metavar="LABEL", help=about)
-    about = "also write the page, its figure, and one CSV of at most 200 rows per run, fit for git"
+    about = (
+        "also write the page and its figure and, but for --to_score and --scores, one CSV of at "
+        "most 200 rows per run, fit for git"
+    )
     add("--output", type=Path, metavar="FOLDER", help=about)
     return parser
 

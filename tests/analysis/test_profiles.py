@@ -98,5 +98,6 @@ def test_the_command_writes_the_page_and_the_figure(tmp_path, capsys):
     assert "| a |  | 100.0 % |" in text
     assert "short: a, seed 3: it has scores from 40 to 400 agent steps" in text
     assert (out / "profiles.png").read_bytes().startswith(b"\x89PNG")
+    assert len(list(out.glob("*.csv"))) == 8, "short was left out"
     assert main([f"--runs={places}", "--profiles", "--area_to=400"]) == 0
     assert "mean raw return over the agent steps from 0 on" in capsys.readouterr().out
