@@ -67,7 +67,7 @@ from ritornello.core.command_line import add_switch, printable, with_home
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown_text
-from ritornello.core.project import sequence_command
+from ritornello.core.project import PLAIN_SEQUENCE, sequence_command
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, answer_by, leave_at_once, let_through
 from ritornello.flags.kinds import MAX_AGENTS, MAX_PATH_LENGTH
@@ -84,6 +84,8 @@ from ritornello.sequences.tuner import (
     create_folder,
     load_search,
 )
+
+PROGRAM = PLAIN_SEQUENCE.removeprefix("python ")  # as messages name it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -109,12 +111,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         return _do(Terminal(), arguments, rest)
     except PlatformError as error:
-        say(f"multi_train.py: {printable(str(error))}")
+        say(f"{PROGRAM}: {printable(str(error))}")
         return 2 if isinstance(error, ConfigError) else 1
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         reason = printable(f"{error.strerror or error}{where}")
-        say(f"multi_train.py: {reason}. What was done is kept; --resume goes on.")
+        say(f"{PROGRAM}: {reason}. What was done is kept; --resume goes on.")
         return 1
 
 
