@@ -131,6 +131,8 @@ def _do(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) 
     is_search = bool(arguments.tune or (arguments.resume and is_tuning(arguments.resume)))
     if is_search and arguments.sequence:
         raise ConfigError(f"{shown_text(arguments.resume)} is a search, and takes no --sequence.")
+    if is_search and arguments.at_once:
+        raise ConfigError("the runs of a search are one after the other: leave --at_once out.")
     folder = _folder(terminal, arguments, rest, is_search)
     if folder is None:
         return 0

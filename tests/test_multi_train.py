@@ -498,6 +498,7 @@ def test_a_misspelt_environment_is_found_before_the_first_run(tmp_path, capsys):
         (["--sequnce=smoke"], "did you mean --sequence?"),
         (["--sequence=smoke", "--tune=search.yaml"], "give one of --list, --sequence"),
         (["--seed=1"], "give one of --list, --sequence"),
+        (["--tune=a.yaml", "--at_once=2"], "are one after the other: leave --at_once out"),
         (["smoke"], "'smoke' is not an option"),
         *(([f"--{name}="], f"--{name} needs a value") for name in ("resume", "sequence", "tune")),
         (["--report="], "--report needs a value"),
