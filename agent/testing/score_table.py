@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from ritornello.agent.stored.run_folder import run_name
+from ritornello.agent.stored.run_folder import run_name, safe_name
 from ritornello.agent.testing.human_scores import human_normalised
 from ritornello.core.atomic_file import write_csv
 from ritornello.core.errors import ConfigError
@@ -52,6 +52,7 @@ TEST_FACTS = (
     "policy", "episodes", "asked", "distinct_games", "mean", "median", "std", "min", "max",
     "human_normalised",
 )  # fmt: skip
+MAX_NAME_BYTES = 100  # of a checkpoint, in names of files
 MAX_BYTES = 200_000_000  # of a file: some 2,000,000 games
 
 
@@ -124,8 +125,11 @@ def report_stem(checkpoint: str, envs: Sequence[str], policy: str, unusual: str 
 
     `checkpoint` is the name of the checkpoint's file without its suffix. `unusual` describes games
     and rules that are not the model's own. A hash of it becomes part of the name, because games of
-    other modules and versions may look alike in a name.
+    other modules and versions may look alike in a name. So does a long `checkpoint`, because the
+    file system would refuse a name of more than 255 bytes after the games are played.
     """
+    if len(checkpoint.encode()) > MAX_NAME_BYTES:
+        checkpoint = f"{safe_name(checkpoint)}_{_hash(checkpoint)}"
     name = run_name(",".join(envs))
     if unusual:
         name += f"_{_hash(unusual)}"

@@ -7,6 +7,7 @@ from ritornello.agent.testing.score_table import (
     Game,
     Life,
     mean_human_normalised,
+    report_stem,
     score_table,
     summarise,
 )
@@ -83,6 +84,16 @@ def test_a_table_that_is_not_ours_is_refused_and_stays(tmp_path, content, told):
 
 def report(env, points):
     return summarise([Game(0, points, 1, 4, "a", (Life(points, 1),))], env, "c", 1, False)
+
+
+def test_any_name_of_a_checkpoint_gives_names_of_files(tmp_path):
+    names = ("a" * 245, "a" * 244 + "b", "é" * 120, "." + "x" * 230)
+    envs = ["AirRaidNoFrameskip-v4"] * 30
+    stems = {report_stem(name, envs, "greedy (rules 01234567)", "other rules") for name in names}
+    assert len(stems) == len(names)
+    for stem in stems:
+        (tmp_path / f"{stem}_episode100000_{envs[0]}.mp4.tmp").touch()
+    assert report_stem("best", [A], "sampled") == f"test_best_{A}_sampled"
 
 
 def test_the_mean_over_games_is_of_those_with_human_scores():
