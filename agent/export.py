@@ -19,6 +19,7 @@ if __name__ == "__main__":
     STOP.install()  # before what takes long is imported
 
 import argparse
+import glob
 import shlex
 import shutil
 import sys
@@ -213,15 +214,26 @@ def _deploy(options: argparse.Namespace, show: Callable[[str], None]) -> None:
 
 
 def _tests_of(checkpoint: Checkpoint) -> dict[Path, list[Report]]:
-    """Return tests of exactly these weights in the agent's own games; sampled actions first."""
+    """Return tests of exactly these weights in the agent's own games; sampled actions first.
+
+    Of several with the same kind of actions it is the one of the most games.
+    """
     env_id = checkpoint.state["env_spec"]["env_id"]
     found = {}
     for policy in ("sampled", "greedy"):
-        file = checkpoint.home / f"{report_stem(checkpoint.path.stem, [env_id], policy)}.json"
-        reports = read_test(file)
+        stem = report_stem(checkpoint.path.stem, [env_id], policy)
+        files = sorted(checkpoint.home.glob(f"{glob.escape(stem)}*.json"))
         # A resumed run can reach the same update again with other weights.
-        if reports and reports[0].agent_steps == checkpoint.agent_steps:
-            found[file] = reports
+        tests = {
+            file: reports
+            for file in files
+            if (reports := read_test(file))
+            and reports[0].agent_steps == checkpoint.agent_steps
+            and all(report.episodes >= report.asked for report in reports)
+        }
+        if tests:
+            most = max(tests, key=lambda file: sum(report.episodes for report in tests[file]))
+            found[most] = tests[most]
     return found
 
 

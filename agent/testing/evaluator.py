@@ -20,6 +20,7 @@ from ritornello.agent.assembly import Blueprint
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.agent.stored.model_file import check_weights
+from ritornello.agent.testing.model_card import read_test
 from ritornello.agent.testing.player import game_config
 from ritornello.agent.testing.score_table import (
     Game,
@@ -63,7 +64,7 @@ def evaluate(
       blueprint: made from the checkpoint's flags and what the user changed; its env is the model's.
       checkpoint: checkpoint whose model plays.
       output: folder of the CSV, JSON and video. Their names say which checkpoint played what, and
-        how, so that no test overwrites another.
+        how: a test of other games overwrites none, nor does one of fewer games by these weights.
       envs: ids of the games to play; by default those of the blueprint.
       show: is called with each line of progress. If it raises OSError or ValueError, the games go
         on in silence.
@@ -85,6 +86,8 @@ def evaluate(
     envs = envs or blueprint.env_spec.tasks
     unusual = _not_its_own(blueprint, checkpoint, envs)
     stem = report_stem(checkpoint.path.stem, envs, policy_name(flags.greedy), unusual)
+    if flags.seed != checkpoint.state["flags"].get("seed"):
+        stem += f"_seed{flags.seed}"
     model = _acting_model(blueprint, checkpoint)
     games: dict[str, list[Game]] = {env: [] for env in envs}
     ended = _play_all(blueprint, model, games, output / f"{stem}.mp4", show)
@@ -100,7 +103,8 @@ def evaluate(
         for env, of_env in played.items()
     ]
     asked, count = len(games) * flags.test_episode_count, sum(map(len, played.values()))
-    name = stem if count >= asked else f"{stem}_{count}games"
+    is_shorter = count < max(asked, _games_told(output / f"{stem}.json", checkpoint))
+    name = f"{stem}_{count}games" if is_shorter else stem
     lines = _lines(reports)
     if ended is not None:
         how = "interrupted" if isinstance(ended, KeyboardInterrupt) else "ended"
@@ -256,6 +260,13 @@ def _not_its_own(blueprint: Blueprint, checkpoint: Checkpoint, envs: Sequence[st
     if not changed and tuple(envs) == blueprint.env_spec.tasks:
         return ""
     return json.dumps([list(envs), changed], sort_keys=True)
+
+
+def _games_told(file: Path, checkpoint: Checkpoint) -> int:
+    """Return of how many games of this checkpoint an earlier test tells in a file, 0 if of none."""
+    reports = read_test(file)
+    is_same = bool(reports) and reports[0].agent_steps == checkpoint.agent_steps
+    return sum(report.episodes for report in reports) if is_same else 0
 
 
 def _acting_model(blueprint: Blueprint, checkpoint: Checkpoint) -> ActorCritic:

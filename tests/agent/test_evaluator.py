@@ -14,7 +14,7 @@ from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.agent.testing import evaluator, whole_games
 from ritornello.agent.testing.evaluator import evaluate, evaluate_all
 from ritornello.agent.testing.player import Player
-from ritornello.agent.testing.score_table import SHARED_COLUMNS, Life
+from ritornello.agent.testing.score_table import SHARED_COLUMNS, Life, report_stem
 from ritornello.agent.testing.whole_games import Lives
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import ConfigError
@@ -98,6 +98,26 @@ def test_no_test_overwrites_the_report_of_another(tmp_path):
         (OWING, "sampled"),
     ]
     assert len(list(tmp_path.glob("test_some_*.csv"))) == 4
+
+
+def test_fewer_games_or_another_seed_leave_the_report_of_these_weights(tmp_path):
+    blueprint, checkpoint = agent(tmp_path, COUNTING, test_episode_count=3, seed=1)
+    stem = report_stem("some", [COUNTING], "sampled")
+
+    def test_with(**flags):
+        changed = replace(blueprint, flags=blueprint.flags.model_copy(update=flags))
+        evaluate(changed, checkpoint, tmp_path, show=silent)
+        reports = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
+        return {name: report["episodes"] for name, report in reports.items()}
+
+    assert test_with() == {stem: 3}
+    assert test_with(test_episode_count=1) == {stem: 3, f"{stem}_1games": 1}
+    assert test_with(seed=2) == {stem: 3, f"{stem}_1games": 1, f"{stem}_seed2": 3}
+    assert test_with(test_episode_count=5)[stem] == 5
+    checkpoint.state["tally"]["agent_steps"] += (
+        1  # trained on: the report is of weights that are gone
+    )
+    assert test_with(test_episode_count=2)[stem] == 2
 
 
 def test_a_game_that_was_not_trained_is_played_with_the_agents_own_actions(tmp_path):

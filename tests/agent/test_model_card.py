@@ -87,6 +87,19 @@ def test_an_export_with_a_card_has_the_test_of_these_weights(run, blueprint, tmp
     assert (output / FILM).read_bytes() == b"film"
     assert "pushed" not in capsys.readouterr().out
 
+    tested = json.loads((run / f"{stem}.json").read_text())
+    for name, games, asked, mean in (
+        ("seed7", 9, 9, 123.0),
+        ("seed8", 99, 100, 456.0),
+        ("seed9", 1, 1, 789.0),
+    ):
+        other = {**tested, "episodes": games, "asked": asked, "mean": mean}
+        (run / f"{stem}_{name}.json").write_text(json.dumps(other))
+    program.main([f"--load_model_url={run}", f"--output={output}", "--card"])
+    assert "| 123.00 |" in (output / CARD).read_text("utf-8"), "the most games of a whole test"
+    for path in run.glob(f"{stem}_seed*"):
+        path.unlink()
+
     data = json.loads((run / f"{stem}.json").read_text())
     (run / f"{stem}.json").write_text(json.dumps({**data, "agent_steps": 1}))
     program.main([f"--load_model_url={run}", f"--output={output}", "--card"])

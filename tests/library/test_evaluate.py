@@ -19,7 +19,7 @@ def test_an_evaluation_returns_its_reports_and_says_nothing(run, capfd):
     assert set(reports) == {COUNTING}
     assert (report.episodes, report.policy) == (7, "sampled")
     assert report.min <= report.mean <= report.max
-    assert len(list(run.folder.glob("test_*_sampled.json"))) == 1
+    assert len(list(run.folder.glob("test_*_sampled_seed1.json"))) == 1
     assert capfd.readouterr() == ("", "")
     evaluate(run.folder, env=COUNTING, test_episode_count=2, greedy=True)
     assert "2 games of" in capfd.readouterr().out
