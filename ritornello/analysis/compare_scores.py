@@ -105,7 +105,7 @@ def scores_page(tables: Sequence[Table], at_steps: float | None = None) -> str:
     The newest checkpoints are compared, or the newest of up to `at_steps` agent steps.
 
     Raises:
-      ConfigError: if no table has a checkpoint of so few steps.
+      ConfigError: if a table has no checkpoint of so few steps.
     """
     unit = "lives" if tables[0].per_life else "games"
     about = (
@@ -175,18 +175,18 @@ def _rows(
 
     Tables are drawn again if a label has several, otherwise games.
     """
-    of_game = [table for table in tables if table.env == env]
     members: dict[str, list[Checkpoint]] = {}
-    for table in of_game:
+    for table in tables:
+        if table.env != env:
+            continue
         early = [c for c in table.checkpoints if at_steps is None or c.model_steps <= at_steps]
-        if early:
-            members.setdefault(table.label, []).append(early[-1])
-    if not members:
-        first = min(table.checkpoints[0].model_steps for table in of_game)
-        raise ConfigError(
-            f"--at_steps={at_steps:.0f}: no model was tested in {env} that early; the first has "
-            f"{first:,} agent steps."
-        )
+        if not early:
+            raise ConfigError(
+                f"--at_steps={at_steps:.0f}: no model in {table.source} was tested in {env} that "
+                f"early; the first has {table.checkpoints[0].model_steps:,} agent steps. Give more "
+                "steps, or leave that table out."
+            )
+        members.setdefault(table.label, []).append(early[-1])
     resampled = {
         label: [float(c.returns.mean()) for c in of] if len(of) > 1 else of[0].returns.tolist()
         for label, of in members.items()

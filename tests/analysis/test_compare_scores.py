@@ -36,8 +36,12 @@ def test_agents_are_compared_by_their_newest_checkpoint(tmp_path):
     assert "| better | 115.6" in text
     earlier = scores_page(read_tables([str(one)]), at_steps=1999)
     assert "| one | 1,000 | 1 | 4 | 5.0 (4.0 to 6.0) |" in earlier
-    with pytest.raises(ConfigError, match="no model was tested in Breakout.* first has 1,000"):
-        scores_page(read_tables([str(one)]), at_steps=999)
+    later = write_table(tmp_path / "later", {BREAKOUT: 90})
+    other = tmp_path / "other.csv"
+    other.write_text((later / "scores.csv").read_text().replace("1000,", "1500,"))
+    for places in ([f"same={one}", f"same={other}"], [str(one), str(other)], [str(other)]):
+        with pytest.raises(ConfigError, match="other.csv was tested in Breakout.* has 1,500"):
+            scores_page(read_tables(places), at_steps=1400)
 
 
 def test_tables_of_one_label_are_seeds(tmp_path):
