@@ -140,7 +140,9 @@ class Saving:
         updates, period = self._tally.updates, self._run.flags.save_model_period
         is_period = updates // period > self._looked_at_updates // period
         self._looked_at_updates = updates
-        if is_period or self._writer.milestone_due(self._tally.agent_steps):
+        # One that the disk has refused stays due, and waits for the next period.
+        is_milestone = not self._refused and self._writer.milestone_due(self._tally.agent_steps)
+        if is_period or is_milestone:
             self._try(self._save)
         if self._is_time_for_best(is_period):
             self._try(self._save_best)

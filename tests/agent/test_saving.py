@@ -12,6 +12,7 @@ from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core import faults
+from ritornello.core.errors import CheckpointError
 from ritornello.core.stop_signals import StopSignals
 from ritornello.metrics.meters import EpisodeMeter
 from tests.agent.runs import Noted, make_blueprint
@@ -86,6 +87,28 @@ def test_weights_are_saved_although_the_files_of_the_run_do_not_answer(folder, c
     assert load(folder.path).state["tally"]["updates"] == summary.updates
     said = [line for line in caplog.messages if "do not answer" in line]
     assert [line.split("update ")[1].split()[0] for line in said] == ["8", "20"]
+
+
+def test_a_milestone_that_the_disk_refuses_is_tried_again_with_the_next_regular_save(
+    folder, monkeypatch
+):
+    """Each attempt writes a whole checkpoint until the disk is full."""
+    refused, kept, save = [], [], CheckpointWriter.save
+
+    def full_for_a_while(writer, state, *, updates, agent_steps, **more):
+        if agent_steps >= 100 and len(refused) < 3:
+            refused.append(updates)
+            raise CheckpointError("the disk is full.")
+        kept.append(updates)
+        return save(writer, state, updates=updates, agent_steps=agent_steps, **more)
+
+    monkeypatch.setattr(CheckpointWriter, "save", full_for_a_while)
+    trainer_of(folder, save_model_every_nsteps=100, save_model_period=7).run()
+    first, *others = refused
+    assert first % 7, "the milestone is due between two regular saves"
+    assert others == [first - first % 7 + 7, first - first % 7 + 14]
+    assert others[-1] + 7 in kept
+    assert list(folder.checkpoints.glob("step_*.pt"))
 
 
 class Scored:
