@@ -29,10 +29,10 @@ from collections.abc import Sequence
 from types import FrameType
 
 from ritornello.agent.learners.place import LOOPBACK, SOCKET
-from ritornello.core.process_death import environment_for_child
+from ritornello.core.process_death import children_deaf_to, environment_for_child
 from ritornello.core.project import main_program
 from ritornello.core.standard_error import say
-from ritornello.core.stop_signals import INTERRUPTED, handled_by, let_through
+from ritornello.core.stop_signals import INTERRUPTED, SIGNALS, handled_by, let_through
 
 LOOK_S = 0.1
 LEAVE_S = 5.0  # for a learner to end that is stopped, or of a run that has failed
@@ -83,13 +83,14 @@ class Launcher:
             SOCKET: str(server.fileno()),
         }
         # A session of its own: the terminal sends Ctrl-C to every process in its group, and a
-        # learner must get exactly one, from us.
-        return subprocess.Popen(
-            [*main_program(), *self._argv],
-            env=environment,
-            pass_fds=[server.fileno()] if rank == 0 else [],
-            start_new_session=True,
-        )
+        # learner must get exactly one, from us. It waits until the learner has a handler.
+        with children_deaf_to(*SIGNALS):
+            return subprocess.Popen(
+                [*main_program(), *self._argv],
+                env=environment,
+                pass_fds=[server.fileno()] if rank == 0 else [],
+                start_new_session=True,
+            )
 
     def _wait(self) -> None:
         """Wait until all have ended, or those that are left have had their time."""

@@ -1,8 +1,10 @@
 """Several learners as a user starts them: how they train, and how they end."""
 
 import json
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -23,6 +25,7 @@ from tests.integration.commands import (
     started,
     wait_for_records,
 )
+from tests.integration.test_endings import has_begun
 from tests.integration.unlucky_learners import UPDATES
 
 pytestmark = pytest.mark.process
@@ -88,6 +91,19 @@ def test_two_learners_train_as_one_run(tmp_path, world):
     beside = [path.name for path in folder.iterdir() if "rank1" in path.name]
     assert sorted(beside) == ["metrics-rank1.jsonl", "train-rank1.log"]
     assert "the run failed" not in (folder / "train-rank1.log").read_text("utf-8")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks at /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_learners_are_started_reaches_them_when_they_have_begun(
+    tmp_path, number
+):
+    with started(tmp_path, *SMALL, TWO, ENDLESS) as process:
+        wait_until(lambda: has_begun(process), process=process)
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=HANGS_S)
+    assert process.returncode == 130, output
+    assert set(output.splitlines()) == {"interrupted before anything was begun"}
 
 
 @pytest.mark.slow
