@@ -13,6 +13,7 @@ It does what `torchrun --standalone` does, but for how things end:
 | a learner dies or fails | nothing: the others notice at once, and learner 0 says which |
 | learner 0 has failed | kills the others after a few seconds, by which they have ended |
 | a learner is left alone, and it is stopped | kills it |
+| the run is done, and learner 0 plays the last evaluation | waits |
 | the launcher dies | the learners get SIGTERM (core/process_death.py): they save |
 
 The exit status of learner 0 is that of the run.
@@ -94,17 +95,25 @@ class Launcher:
 
     def _wait(self) -> None:
         """Wait until all have ended, or those that are left have had their time."""
-        first, *others = self._learners
-        alone_since = None  # when learner 0 has ended, or all others have
+        ends_since = None  # when those that are left were last given a limit
         while left := [learner for learner in self._learners if learner.poll() is None]:
-            if first not in left or not any(other in left for other in others):
-                alone_since = alone_since or time.monotonic()
-                has_failed = first.poll() not in (None, 0, INTERRUPTED)
-                is_over = has_failed or all(_is_stopped(learner.pid) for learner in left)
-                if time.monotonic() - alone_since >= (LEAVE_S if is_over else LAST_S):
-                    return
+            limit_s, now = self._limit_s(left), time.monotonic()
+            ends_since = None if limit_s is None else ends_since or now
+            if limit_s is not None and ends_since is not None and now - ends_since >= limit_s:
+                return
             with contextlib.suppress(subprocess.TimeoutExpired):
                 left[0].wait(LOOK_S)
+
+    def _limit_s(self, left: Sequence[subprocess.Popen[bytes]]) -> float | None:
+        """Return how long those that are left have to end; None as long as the run goes on."""
+        first, *others = self._learners
+        if first in left and any(other in left for other in others):
+            return None
+        if first.poll() not in (None, 0, INTERRUPTED) or all(_is_stopped(one.pid) for one in left):
+            return LEAVE_S
+        # Learner 0 plays the evaluations that are due to their end, unless somebody stops the run.
+        is_done = not (self._signals or any(other.poll() for other in others))
+        return None if first in left and is_done else LAST_S
 
     def _kill(self) -> None:
         for rank, learner in enumerate(self._learners):

@@ -4,6 +4,7 @@ import pytest
 
 from ritornello.agent.algorithms.base import Algorithm, register_algorithm
 from ritornello.agent.learners.place import Place, learners_wanted
+from ritornello.agent.run import launcher
 from ritornello.agent.run.checks import check_several
 from ritornello.agent.run.launcher import Launcher
 from ritornello.core.errors import ConfigError
@@ -108,3 +109,42 @@ def test_the_status_of_a_group_is_that_of_its_first_learner(statuses, killed, st
     group._learners = [SimpleNamespace(poll=lambda status=status: status) for status in statuses]
     group._killed = killed
     assert group._status() == status
+
+
+class Clocked:
+    """A learner that ends at a time of a clock, which goes on while somebody waits for it."""
+
+    pid = -1
+
+    def __init__(self, now, ends_at, status=0):
+        self._now, self._ends_at, self._status = now, ends_at, status
+
+    def poll(self):
+        return self._status if self._now[0] >= self._ends_at else None
+
+    def wait(self, seconds):
+        self._now[0] += seconds
+
+
+@pytest.mark.parametrize(
+    ("ends_at", "stopped_at", "status", "waits_until"),
+    [
+        ((5000.0, 10.0), None, 0, 5000),  # learner 0 plays the last evaluation
+        ((5000.0, 10.0), 2000, 0, 2600),
+        ((2100.0, 10.0), 2000, 0, 2100),  # and saves
+        ((5000.0, 10.0), None, 1, 610),  # the other has failed
+        ((10.0, 5000.0), None, 0, 610),
+    ],
+)
+def test_a_learner_is_killed_that_does_not_end_but_not_learner_0_at_its_last_evaluation(
+    monkeypatch, ends_at, stopped_at, status, waits_until
+):
+    now, group = [1.0], Launcher([], 2)
+    monkeypatch.setattr(launcher, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    first, other = (Clocked(now, at, status * rank) for rank, at in enumerate(ends_at))
+    group._learners = [first, other]
+    if stopped_at is not None:
+        poll = first.poll
+        first.poll = lambda: (group._signals.extend([2] * (now[0] >= stopped_at)), poll())[1]
+    group._wait()
+    assert now[0] == pytest.approx(waits_until, abs=1)
