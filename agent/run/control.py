@@ -155,14 +155,19 @@ class Control:
     # --- files -----------------------------------------------------------------------------------
 
     def _names(self) -> list[str]:
-        """Return the names of control files, sorted; none if the folder is no folder."""
+        """Return the names of control files, oldest first; none if the folder is no folder."""
         if not self._listens or self._folder.is_symlink():
             return []
         try:
-            names = os.listdir(self._folder)
+            with os.scandir(self._folder) as entries:
+                found = [
+                    (entry.stat(follow_symlinks=False).st_mtime_ns, entry.name)
+                    for entry in entries
+                    if NAME.fullmatch(entry.name) and entry.name not in self._answered
+                ]
         except OSError:
             return []
-        return sorted(name for name in names if NAME.fullmatch(name) and name not in self._answered)
+        return [name for _, name in sorted(found)]
 
     def _answer_file(self, name: str) -> None:
         try:

@@ -136,6 +136,16 @@ def test_each_command_does_what_it_says_and_is_answered_once(steered):
     assert able.tell("evaluate") == "done"
 
 
+def test_commands_of_one_moment_are_obeyed_in_the_order_in_which_they_were_written(steered):
+    factors = [0.5, 1.0, 2.0, 4.0, 0.25, 3.0]
+    for second, factor in enumerate(factors):
+        name = write_command(steered.folder, "set", {"lr_factor": factor})
+        os.utime(steered.folder / "control" / f"{name}.json", (second, second))
+    steered.look()
+    assert [note["values"]["lr_factor"] for note in steered.notes] == factors
+    assert steered.set == {"lr_factor": factors[-1]}
+
+
 @pytest.mark.parametrize("content", HOSTILE)
 def test_what_is_no_command_changes_nothing_and_is_removed(steered, content, caplog):
     steered.put(content)
