@@ -27,6 +27,7 @@ from ritornello.agent.run.experience import Moment
 from ritornello.agent.run.recorder import Recorder
 from ritornello.agent.run.run import Run
 from ritornello.agent.run.saving import Saving
+from ritornello.core.errors import WorkerDied
 from ritornello.core.stop_signals import INTERRUPTED
 from ritornello.metrics.hardware import load
 from ritornello.metrics.health import Finding
@@ -178,7 +179,13 @@ class Trainer:
     def _next_batch(self) -> Batch | PackedBatch | None:
         """Book the reports of all learners; return a batch if each of them has one."""
         experience = self._experience
-        batch = self._batch if self._batch is not None else experience.next_batch()
+        batch = self._batch
+        if batch is None:
+            try:
+                batch = experience.next_batch()
+            except WorkerDied:  # of the same signal, if it went to a whole group of processes
+                if not self._stop.requested:
+                    raise
         synchronised = self._coordinator.synchronise(
             experience.reports(), batch is not None, experience.missing
         )

@@ -15,6 +15,7 @@ from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.episode import EpisodeEnd
+from ritornello.core.errors import WorkerDied
 from ritornello.metrics.health import Finding
 from ritornello.metrics.sinks import JsonLinesSink
 from ritornello.transport.channel import WorkerStats
@@ -121,6 +122,31 @@ def test_a_step_of_the_end_that_fails_keeps_no_other_from_being_done(tmp_path, m
         assert load(folder.path).state["tally"]["updates"] == updates
     assert (made.pool.alive() == 0) == (broken != "close")
     made.close()
+
+
+@pytest.mark.parametrize("requested", [True, False])
+def test_workers_that_die_of_the_signal_that_stops_the_run_are_no_failure(
+    tmp_path, monkeypatch, requested
+):
+    """As systemd and Slurm send it: to the learner and to all workers."""
+    folder, polled = RunFolder.create(tmp_path, "Test-v0"), []
+    run = Run(make_blueprint(environment_max_steps=10**6), folder, experience=in_turn)
+    poll = run.experience.pool.poll
+
+    def poll_until_killed(timeout_s):
+        polled.append(1)
+        if len(polled) < 30:
+            return poll(timeout_s)
+        run.stop.count += requested
+        raise WorkerDied("11 of them were killed by signal 15; giving up.")
+
+    monkeypatch.setattr(run.experience.pool, "poll", poll_until_killed)
+    if requested:
+        assert Trainer(run, Noted()).run().status == 130
+    else:
+        with pytest.raises(WorkerDied, match="giving up"):
+            Trainer(run, Noted()).run()
+    assert load(folder.path).updates == run.learner.version > 0
 
 
 def test_a_resumed_run_repeats_no_games_of_workers_that_were_restarted_before(tmp_path):
