@@ -96,7 +96,8 @@ class Trainer:
         self._stop_reason = ""
         self._published_at = 0.0
         is_on_gpu = run.blueprint.choices.device.type == "cuda"
-        self._publish_each_s = PUBLISH_EACH_S if is_on_gpu else 0.0
+        # No clock decides with which weights a reproducible run acts.
+        self._publish_each_s = PUBLISH_EACH_S if is_on_gpu and not run.flags.reproducible else 0.0
         self._learner_failed = False
         self._is_heir = False  # of learner 0, which is lost: this one saves
         self._session_start_steps = self._tally.agent_steps

@@ -1,9 +1,10 @@
 import json
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+import torch
 
 import ritornello.agent.run.recorder
 import ritornello.agent.run.trainer
@@ -147,6 +148,25 @@ def test_workers_that_die_of_the_signal_that_stops_the_run_are_no_failure(
         with pytest.raises(WorkerDied, match="giving up"):
             Trainer(run, Noted()).run()
     assert load(folder.path).updates == run.learner.version > 0
+
+
+def test_no_clock_decides_with_which_weights_a_reproducible_run_acts(tmp_path, monkeypatch):
+    """With a GPU, weights that follow others too soon wait; here all of them would."""
+    monkeypatch.setattr(ritornello.agent.run.trainer, "PUBLISH_EACH_S", 1e9)
+    blueprint = make_blueprint(reproducible=True, environment_max_steps=300)
+    run = Run(blueprint, RunFolder.create(tmp_path, "Test-v0"))
+    on_gpu = replace(blueprint.choices, device=torch.device("cuda"))
+    run.blueprint = replace(blueprint, choices=on_gpu)
+    trainer, poll, behind = Trainer(run, Noted()), run.experience.pool.poll, []
+    run.blueprint = blueprint
+
+    def poll_and_compare(timeout_s):
+        behind.append(run.learner.version - run.board.version)
+        return poll(timeout_s)
+
+    monkeypatch.setattr(run.experience.pool, "poll", poll_and_compare)
+    assert trainer.run().updates > 10
+    assert set(behind) == {0}
 
 
 def test_a_resumed_run_repeats_no_games_of_workers_that_were_restarted_before(tmp_path):
