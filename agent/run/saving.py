@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 
@@ -230,7 +231,9 @@ class Saving:
 
     def _save_best(self) -> bool:
         score = self._tally.games.full_mean
-        if score is None or (self._best_score is not None and score <= self._best_score):
+        if score is None or not math.isfinite(score):  # no checkpoint holds another
+            return False
+        if self._best_score is not None and score <= self._best_score:
             return False
         self._bring_history_to_disk()
         self._writer.save_best(self._run.state_dict(), score=score)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from ritornello.agent.testing.human_scores import human_normalised
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError
 from ritornello.core.saved_state import item, items, within
-from ritornello.metrics.meters import EpisodeMeter
+from ritornello.metrics.meters import EpisodeMeter, mean_of
 
 
 class TaskMeter:
@@ -49,7 +48,7 @@ class TaskMeter:
         if len(known) < len(means):
             return None
         scores = [(human_normalised(self._tasks[task], mean), mean) for task, mean in known]
-        return fmean(mean if score is None else score for score, mean in scores)
+        return mean_of([mean if score is None else score for score, mean in scores])
 
     @property
     def full_mean(self) -> float | None:

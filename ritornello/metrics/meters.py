@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ritornello.core.episode import EpisodeEnd
@@ -71,6 +71,14 @@ class Speed:
         return seconds if seconds <= FAR_S else None
 
 
+def mean_of(returns: Collection[float]) -> float:
+    """Return the mean; infinite or NaN where returns are, or their sum is too large."""
+    try:
+        return math.fsum(returns) / len(returns)
+    except (OverflowError, ValueError):  # `fsum` adds no infinity to another
+        return sum(returns) / len(returns)
+
+
 class EpisodeMeter:
     """Everything about finished games: since the last read, over the last of them, and the best."""
 
@@ -99,7 +107,7 @@ class EpisodeMeter:
     @property
     def mean(self) -> float | None:
         """Mean return of the last games (`episode/return_mean`), None before the first."""
-        return math.fsum(self._window) / len(self._window) if self._window else None
+        return mean_of(self._window) if self._window else None
 
     @property
     def full_mean(self) -> float | None:

@@ -1,5 +1,7 @@
 import logging
+import math
 import time
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -142,6 +144,22 @@ def test_best_holds_the_weights_of_the_moment_that_earned_its_score(folder, monk
     best = load(folder.checkpoints / "best.pt")
     assert best.state["tally"]["updates"] == 12
     assert best.score == 30.0
+
+
+@pytest.mark.parametrize("odd", [-math.inf, math.inf, math.nan])
+@pytest.mark.parametrize("others", [5.0, -math.inf])
+def test_returns_that_are_not_finite_are_no_best_and_end_no_run(folder, monkeypatch, odd, others):
+    add, games = EpisodeMeter.add, []
+
+    def add_odd(meter, episode):
+        games.append(odd if len(games) > 2 else others)
+        add(meter, replace(episode, return_raw=games[-1]))
+
+    monkeypatch.setattr(EpisodeMeter, "add", add_odd)
+    summary = trainer_of(folder, avg_buff_size=2).run()
+    assert len(games) > 5
+    assert load(folder.path).updates == summary.updates
+    assert not (folder.checkpoints / "best.pt").exists()
 
 
 def test_whoever_is_ended_while_saving_goes_on_from_the_newest_weights_and_some_replay(tmp_path):
