@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from ritornello.core.errors import CheckpointError
+from ritornello.core.plain_data import shown
 from ritornello.core.saved_state import expect, item, whole
 from ritornello.replay.entry_table import EntryTable
 from ritornello.replay.evidence import Evidence, Floats
 from ritornello.replay.item import Item, Proposal
 from ritornello.replay.removers import Remover
-from ritornello.replay.sampler import Contents, Outcome, Sampler
+from ritornello.replay.sampler import Candidates, Contents, Outcome, Sampler
 
 
 @dataclass
@@ -199,6 +200,10 @@ class Buffer:
         held, priorities = self._table.entries, self._table.priorities
         contents = Contents(held, None if priorities is None else priorities.tree)
         found = self.sampler.propose(contents, count, progress, rng)
+        if not isinstance(found, Candidates):
+            raise ValueError(
+                f"the sampler of buffer {self.name} proposed {shown(found)}, expected Candidates."
+            )
         found.check(count, size, self.name, more_is_fine=self.sampler.scores)
         entries = [held[position] for position in found.positions]
         draws = np.array([entry.draws for entry in entries], np.int64)
@@ -213,6 +218,8 @@ class Buffer:
             return proposal
         assert evidence is not None, "there are more candidates than draws"
         chosen = self.sampler.choose(proposal.count, proposal.draws, evidence)
+        draws, size = proposal.count, len(proposal.items)
+        Candidates(chosen).check(draws, size, self.name, more_is_fine=False)
         weights = proposal.weights
         return replace(
             proposal,

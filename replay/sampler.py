@@ -52,21 +52,24 @@ class Candidates:
         `of` is the name of the buffer in the message. If `more_is_fine`, there may be more
         candidates than draws.
         """
-        positions, weights = np.asarray(self.positions), self.weights
-        enough = len(positions) >= count if more_is_fine else len(positions) == count
-        is_index = positions.ndim == 1 and positions.dtype.kind == "i"
+        positions = np.asarray(self.positions)
+        enough = positions.size >= count if more_is_fine else positions.size == count
+        is_index = positions.ndim == 1 and positions.dtype.kind in "iu"
         sampler = f"the sampler of buffer {of}"
         if not (is_index and enough and positions.min() >= 0 and positions.max() < size):
             raise ValueError(
-                f"{sampler} proposed {shown(positions.tolist())} for {count} draws, "
+                f"{sampler} chose {shown(positions.tolist())} for {count} draws, "
                 f"expected {'at least ' if more_is_fine else ''}{count} whole numbers below {size}."
             )
+        weights = self.weights
         if weights is not None and not (
-            weights.shape == positions.shape and ((weights > 0) & (weights <= 1)).all()
+            np.shape(weights) == positions.shape
+            and isinstance(weights, np.ndarray)
+            and ((weights > 0) & (weights <= 1)).all()
         ):
             raise ValueError(
-                f"{sampler} gave the importance weights {shown(weights.tolist())}, "
-                f"expected {len(positions)} numbers above 0 and at most 1."
+                f"{sampler} gave the importance weights {shown(np.asarray(weights).tolist())}, "
+                f"expected an array of {len(positions)} numbers above 0 and at most 1."
             )
 
 

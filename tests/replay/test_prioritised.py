@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from ritornello.replay.buffer import Buffer
+from ritornello.replay.evidence import Evidence
 from ritornello.replay.prioritised import SMALLEST_ERROR, Prioritised
 from ritornello.replay.removers import Oldest
 from ritornello.replay.sampler import Candidates, Outcome, Sampler
@@ -116,6 +117,34 @@ def test_a_wrong_proposal_is_refused_where_it_was_made(answer, message):
     fill(buffer, 3)
     with pytest.raises(ValueError, match=f"sampler of buffer mine .*{message}"):
         buffer.propose(2, 0.0, rng)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (None, "proposed None, expected Candidates"),
+        (np.arange(2), "proposed array.*, expected Candidates"),
+        (Candidates(np.array(0)), "chose 0 for 2 draws"),
+        (Candidates(np.arange(2), [1.0, 1.0]), "expected an array of 2 numbers"),
+    ],
+)
+def test_what_is_no_proposal_is_refused_where_it_was_made(answer, message, monkeypatch):
+    monkeypatch.setattr(Mistaken, "propose", lambda *arguments: answer)
+    buffer, rng = Buffer("mine", 3, Mistaken(), Oldest()), np.random.default_rng(0)
+    fill(buffer, 3)
+    with pytest.raises(ValueError, match=f"sampler of buffer mine .*{message}"):
+        buffer.propose(2, 0.0, rng)
+
+
+@pytest.mark.parametrize("chosen", [np.arange(1), np.arange(3), np.array([0, 9]), np.zeros(2)])
+def test_a_choice_of_another_size_is_refused_for_the_batch_would_have_it(chosen, monkeypatch):
+    monkeypatch.setattr(Mistaken, "scores", True)
+    monkeypatch.setattr(Mistaken, "choose", lambda *arguments: chosen)
+    buffer, rng = Buffer("mine", 3, Mistaken([0, 1, 2]), Oldest()), np.random.default_rng(0)
+    fill(buffer, 3)
+    proposal, zeros = buffer.propose(2, 0.0, rng), np.zeros((3, 1, 1))
+    with pytest.raises(ValueError, match="sampler of buffer mine chose .* for 2 draws, .* below 3"):
+        buffer.choose(proposal, Evidence(zeros, zeros, zeros, zeros, None))
 
 
 @pytest.mark.parametrize(
