@@ -20,13 +20,13 @@ if __name__ == "__main__":
 
 import argparse
 import glob
-import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ritornello.agent.run.messages import next_command
 from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.agent.stored.hub import Repository, push
@@ -39,6 +39,7 @@ from ritornello.core.atomic_file import atomic_path, write_text
 from ritornello.core.command_line import add_switch, printable, reader_may_leave, tell, with_home
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.project import main_command
+from ritornello.flags.earlier import modern
 from ritornello.flags.names import named_values
 from ritornello.metrics.run_files import is_regular
 
@@ -118,8 +119,8 @@ def write_card(
     return [CARD, FILM] if film is not None else [CARD]
 
 
-def summary_lines(facts: dict[str, Any], output: Path) -> list[str]:
-    """Return the lines that the terminal shows after an export."""
+def summary_lines(facts: dict[str, Any], output: Path, flags: Mapping[str, Any]) -> list[str]:
+    """Return the lines that the terminal shows after an export of a model with these flags."""
     spec, test = facts["env_spec"], facts["test"]
     size_mb = (output / WEIGHTS).stat().st_size / 1e6
     lines = [
@@ -137,8 +138,7 @@ def summary_lines(facts: dict[str, Any], output: Path) -> list[str]:
         # The report of an agent of several games has a mean for each of them, and none over all.
         mean = "" if test["mean"] is None else f", mean {test['mean']:.2f}"
         lines.append(f"  tested: {test['episodes']} games, {test['policy']}{mean}")
-    place = shlex.quote(f"--test={output}")
-    return [*lines, f"play: {main_command()} {place}"]
+    return [*lines, f"play: {next_command('test', output, flags)}"]
 
 
 def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:
@@ -189,7 +189,7 @@ def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:
         if options.card or target:
             names += write_card(checkpoint, output, facts, target.name if target else "")
         with reader_may_leave():
-            for line in summary_lines(facts, output):
+            for line in summary_lines(facts, output, modern(checkpoint.state["flags"])):
                 show(line)
         if target:
             where = push(output, names, target, private=options.private)

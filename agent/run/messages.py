@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import torch
@@ -157,9 +158,9 @@ def log_end(summary: Summary, folder: RunFolder, flags: Flags) -> None:
     )  # fmt: skip
     if not summary.updates and summary.reason != "interrupted":
         log.error(
-            "no update was made: %s agent steps are too few for the first batch "
-            "(--environment_max_steps, --training_seconds, --training_fill_in_factor, "
-            "--batch_size, --r_f_steps)",
+            "no update was made: either all were skipped, as warnings above say, or %s agent steps "
+            "are too few for the first batch (--environment_max_steps, --training_seconds, "
+            "--training_fill_in_factor, --batch_size, --r_f_steps)",
             f"{summary.agent_steps:,}",
         )
     if not folder.has_checkpoint():
@@ -175,25 +176,27 @@ def log_end(summary: Summary, folder: RunFolder, flags: Flags) -> None:
             flags.env, folder.path, folder.path,
         )  # fmt: skip
         return
-    log.info("resume: %s%s", next_command("train_w_load", folder.path, flags), to_resume)
-    log.info("test: %s", next_command("test", folder.path, flags))
+    values = flags.to_json()
+    log.info("resume: %s%s", next_command("train_w_load", folder.path, values), to_resume)
+    log.info("test: %s", next_command("test", folder.path, values))
 
 
-def next_command(mode: str, folder: Path, flags: Flags) -> str:
+def next_command(mode: str, folder: Path, values: Mapping[str, Any]) -> str:
     """Return the command that resumes or tests a run; `mode` is a value of --op_mode.
+
+    `folder` is of a run or of a model, and `values` are its flags as JSON types.
 
     The command has several lines, because a terminal of 80 columns would break a long one where a
     shell does not continue it. The run's flags are read from a file, which may name no module and
     give no texts to environments (wrappers/trusted_modules.py): those are part of the command.
     """
-    named = {"env": flags.env, NETWORKS.flag: flags.model}
+    named = {"env": values["env"], NETWORKS.flag: values["model"]}
     if mode != "test":  # which learns nothing
-        named[ALGORITHMS.flag] = flags.algorithm
-        named[REPLAY] = ",".join(types_of_modules(flags.replay_parameters))
+        named[ALGORITHMS.flag] = values["algorithm"]
+        named[REPLAY] = ",".join(types_of_modules(values[REPLAY]))
     again = [name for name, parts in named.items() if any(map(module_of, parts.split(",")))]
-    again += ["env_kwargs"] * holds_text(flags.env_kwargs)
-    values = flags.to_json()
-    values[REPLAY] = json.dumps(values[REPLAY])
+    again += ["env_kwargs"] * holds_text(values["env_kwargs"])
+    values = {**values, REPLAY: json.dumps(values[REPLAY])}
     items = [
         f"--{'test' if mode == 'test' else 'resume'}={as_typed(folder)}",
         *(f"--{name}={values[name]}" for name in again),

@@ -1,6 +1,7 @@
 import csv
 import hashlib
 import json
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.evaluator import evaluate
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError
-from tests.agent.runs import make_blueprint, saved_state, silent
+from tests.agent.runs import COUNTING, make_blueprint, saved_state, silent
 
 RETURNS = [1.0, 2.0, 6.0]
 UPDATES, STEPS = 7, 140
@@ -124,6 +125,18 @@ def test_a_model_cannot_be_exported_again_and_the_message_says_that_it_is_one(ru
     for url in (tmp_path / "counting", "models/pong"):
         with pytest.raises(CheckpointError, match="is a model folder already: copy it"):
             load(url)
+
+
+@pytest.mark.parametrize("kwargs", ["{}", '{"level": "a b"}'])
+def test_the_command_that_plays_an_export_names_what_it_trusts(tmp_path, kwargs):
+    state = saved_state(make_blueprint())
+    state["flags"] |= {"env": COUNTING, "env_kwargs": kwargs}
+    path = CheckpointWriter(tmp_path / "run").save(state, updates=1, agent_steps=1)
+    lines = []
+    main([f"--load_model_url={path}", f"--output={tmp_path / 'my model'}"], lines.append)
+    words = shlex.split("\n".join(lines).partition("play: ")[2])
+    assert {f"--test={tmp_path / 'my model'}", f"--env={COUNTING}"} <= set(words)
+    assert (f"--env_kwargs={kwargs}" in words) == (kwargs != "{}")
 
 
 def test_a_mistake_is_one_message_and_status_2(tmp_path, capsys):
