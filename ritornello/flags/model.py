@@ -58,7 +58,7 @@ class ModelFlags(FlagGroup, effect="learning"):
         "give the number of the game to the model as an input; otherwise the policy recognises the game from the observations alone",
     )
     normalise_pixels: PixelKind = flag(
-        True,
+        "each",
         "subtract the mean image from each frame and divide by the standard deviation, both from the first 200 batches of each game, so that the network sees the moving parts; each: divide every pixel by its own standard deviation, and clip the result at 10; rare: the same, but divide by no more than the common deviation, so that only what rarely changes is amplified",
     )
     normalise_vectors: bool = flag(

@@ -28,11 +28,11 @@ class Preset:
 
 # Looking at each 4th row of a candidate (attentive: each 2nd) hardly changes which are chosen:
 # docs/performance.md, "Scoring fewer rows".
-def _half_queue_half(**replay: Any) -> list[dict[str, Any]]:
-    """Return the default mixture with its second half replaced."""
+def _instead_of_uniform(**replay: Any) -> list[dict[str, Any]]:
+    """Return the default mixture with another buffer in the place of the uniform one."""
     return [
-        {"type": "queue", "capacity": 4, "sample_ratio": 0.5},
-        {"capacity": 1000, "sample_ratio": 0.5, **replay},
+        {"type": "queue", "capacity": 4, "sample_ratio": 0.4375},
+        {"capacity": 1000, "sample_ratio": 0.5625, **replay},
     ]
 
 
@@ -165,25 +165,32 @@ PRESETS: dict[str, Preset] = {
     "clear": Preset(
         "half replay from a reservoir, cloning losses, against forgetting (Rolnick et al. 2019)",
         {
-            "replay_parameters": _half_queue_half(
-                type="standard", capacity=10_000, reservoir=True, per_game=False
-            ),
+            "replay_parameters": [
+                {"type": "queue", "capacity": 4, "sample_ratio": 0.5},
+                {
+                    "type": "standard",
+                    "capacity": 10_000,
+                    "sample_ratio": 0.5,
+                    "reservoir": True,
+                    "per_game": False,
+                },
+            ],
             "policy_cloning_loss_weight": 0.01,
             "value_cloning_loss_weight": 0.005,
         },
     ),
     "attentive": Preset(
-        "half attentive replay: unrolls near the agents' present states (Sun et al. 2020)",
+        "attentive replay: unrolls near the agents' present states (Sun et al. 2020)",
         {
-            "replay_parameters": _half_queue_half(
+            "replay_parameters": _instead_of_uniform(
                 type="attentive", lambda_batch_multiplier=6.0, score_stride=2
             )
         },
     ),
     "elite": Preset(
-        "half elite replay, strategy 3: the least drawn unrolls, and of these the least drifted",
+        "elite replay, strategy 3: the least drawn unrolls, and of these the least drifted",
         {
-            "replay_parameters": _half_queue_half(
+            "replay_parameters": _instead_of_uniform(
                 type="elite",
                 lambda_batch_multiplier=6.0,
                 elite_sampling_strategy=3,
@@ -192,12 +199,12 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "prioritised": Preset(
-        "half prioritised replay: unrolls with larger errors more often (Schaul et al. 2016)",
-        {"replay_parameters": _half_queue_half(type="prioritised")},
+        "prioritised replay: unrolls with larger errors more often (Schaul et al. 2016)",
+        {"replay_parameters": _instead_of_uniform(type="prioritised")},
     ),
     "least_drawn": Preset(
-        "half replay of the least drawn unrolls, ties at random: elite without its distance",
-        {"replay_parameters": _half_queue_half(type="least_drawn", lambda_batch_multiplier=6.0)},
+        "replay of the least drawn unrolls, ties at random: elite without its distance",
+        {"replay_parameters": _instead_of_uniform(type="least_drawn", lambda_batch_multiplier=6.0)},
     ),
     "impact": Preset(
         "IMPACT: clipped steps against a target network, each of 4 batches used twice (Luo et al. "
@@ -213,6 +220,11 @@ PRESETS: dict[str, Preset] = {
         {
             "algorithm": "q_lambda",
             "layer_norm": "all",
+            "normalise_pixels": True,
+            "replay_parameters": [
+                {"type": "queue", "capacity": 4, "sample_ratio": 0.5},
+                {"type": "standard", "capacity": 1000, "sample_ratio": 0.5},
+            ],
             "use_popart": False,
             "value_loss_weight": 1.0,
             "gradient_clip_by_norm_threshold": 10.0,
@@ -259,6 +271,7 @@ PRESETS: dict[str, Preset] = {
         "Doom's screen, each action repeated for 4 ticks: docs/extra_worlds.md",
         {
             "env_kwargs": '{"frame_skip": 4}',
+            "normalise_pixels": True,
             "reward_clipping_method": "none",
             "frames_stacked": 4,
             "skipped_frames": 4,
@@ -272,6 +285,7 @@ PRESETS: dict[str, Preset] = {
         # other agents, because the rows of an unroll go through its memory one after another.
         {
             "model": "attention",
+            "normalise_pixels": True,
             "feature_out_layer_size": 16,
             "lstm_size": 128,
             "batch_size": 16,

@@ -12,8 +12,8 @@ from ritornello.replay.mixing import DiscardingStrategy
 from ritornello.replay.registry import KINDS
 
 DEFAULT_REPLAY = (
-    '[{"type": "queue", "capacity": 4, "sample_ratio": 0.5}, '
-    '{"type": "standard", "capacity": 1000, "sample_ratio": 0.5}]'
+    '[{"type": "queue", "capacity": 4, "sample_ratio": 0.4375}, '
+    '{"type": "standard", "capacity": 1000, "sample_ratio": 0.5625}]'
 )
 
 
