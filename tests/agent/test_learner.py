@@ -72,7 +72,7 @@ def test_a_learner_fits_one_batch(precision, popart):
 
 def test_every_seventh_step_is_shown_to_the_pixel_statistics():
     spec = make_spec((2, 44, 40))
-    learner = make_learner(make_small_model(spec, name="impala_shallow"))
+    learner = make_learner(make_small_model(spec, name="impala_shallow", normalise_pixels=True))
     batch = make_batch(spec, steps=20, size=3)
     statistics = learner.model.torso_net.convs[0].statistics
     learner.step(batch, progress=0.0)

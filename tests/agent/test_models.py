@@ -231,7 +231,7 @@ PLAIN_MODELS = {
 @pytest.mark.parametrize("name", list(PLAIN_MODELS))
 def test_plain_models_are_those_of_older_runs(name):
     spec = make_spec((6,)) if name == "mlp" else make_spec((4, 84, 84), stacked=4)
-    model = make_model(ModelConfig(name), spec, popart=True, seed=7)
+    model = make_model(ModelConfig(name, normalise_pixels=True), spec, popart=True, seed=7)
     tensors = model.state_dict().items()
     layout = "\n".join(f"{key} {tuple(tensor.shape)} {tensor.dtype}" for key, tensor in tensors)
     digest, weight = PLAIN_MODELS[name]

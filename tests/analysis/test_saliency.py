@@ -110,7 +110,7 @@ def some_model(**config):
 
 
 MODELS = {
-    "padding and a stride of 1": {"name": "resnet", "feature_count": 16},
+    "padding and a stride of 1": {"name": "resnet", "feature_count": 16, "normalise_pixels": True},
     "memory": {
         "name": "impala_shallow",
         "use_lstm": True,
