@@ -126,8 +126,11 @@ def fault_of(where: str, error: BaseException) -> EnvironmentFault:
     return EnvironmentFault(f"{where}: {wrong}")
 
 
-def describe(error: BaseException, doing: str = "") -> str:
-    """Return "NameError: name 'x' is not defined (my_envs.py, line 12: `return x`) <doing>"."""
+def describe(error: BaseException, doing: str = "", *, hints: bool = True) -> str:
+    """Return "NameError: name 'x' is not defined (my_envs.py, line 12: `return x`) <doing>".
+
+    The `hints` that may follow are for environments.
+    """
     try:
         text = str(error)
     except Exception:  # whoever writes an exception may get that wrong as well
@@ -135,7 +138,7 @@ def describe(error: BaseException, doing: str = "") -> str:
     told = type(error).__name__ + (f": {shown_text(' '.join(text.split()), 300)}" if text else "")
     place = _place(error)
     where = f" ({shown_text(place, 300)})" if place else ""
-    return f"{told}{where}{' ' * bool(doing)}{doing}{_hint(error, text)}"
+    return f"{told}{where}{' ' * bool(doing)}{doing}{_hint(error, text) if hints else ''}"
 
 
 def _place(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from ritornello.agent.models.networks import Network, NetworkRequest
 from ritornello.agent.models.pixels import Normalise, PixelStatistics
 from ritornello.agent.models.popart import PopArt
 from ritornello.agent.models.torsos import FloatInput
-from ritornello.core.errors import ConfigError
+from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.plain_data import shown
 from ritornello.core.spec import EnvSpec, ObservationPart
 from ritornello.flags.parts import AUTO, NETWORKS
@@ -139,7 +139,15 @@ def _of_one_array(config: ModelConfig, env_spec: EnvSpec, extras: ExtraInputs) -
         extras=extras,
         lstm_size=config.lstm_size,
     )
-    built = network.build(request)
+    try:
+        built = network.build(request)
+    except PlatformError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"network {name!r} cannot be built for observations of {env_spec.env_id}: "
+            f"{describe(error, hints=False)}."
+        ) from error
     torso, core = built if isinstance(built, tuple) else (built, None)
     if not isinstance(torso, nn.Module):
         raise ConfigError(f"network {name!r} returns {shown(torso)}, expected a torch module.")
@@ -253,7 +261,7 @@ def _feature_count(name: str, torso: nn.Module, env_spec: EnvSpec) -> int:
     except Exception as error:
         raise ConfigError(
             f"network {name!r} fails for observations of {env_spec.env_id}: "
-            f"{describe(error)}; {expected}."
+            f"{describe(error, hints=False)}; {expected}."
         ) from error
     is_tensor = isinstance(features, torch.Tensor)
     if not is_tensor or features.ndim != 2 or len(features) != 2 or not features.shape[1]:

@@ -268,7 +268,7 @@ class FloatInput(nn.Module):
         """Map `[N, *obs_shape]` of any dtype to features `[N, F]`."""
         dtype = next((compute_dtype(weight) for weight in self.net.parameters()), torch.float32)
         if obs.dtype != torch.uint8:
-            seen = obs.to(dtype)
+            seen = obs.to(dtype, copy=True)  # a network may write into it, a batch is used again
         elif self.statistics is None:
             seen = obs.to(dtype) / PIXEL_MAX
         else:

@@ -45,6 +45,26 @@ def nothing(request):
     return None
 
 
+@register_network("broken")
+def broken(request):
+    return nn.Linear(request.obs_shape[3], 3)
+
+
+@register_network("absent")
+def absent(request):
+    import no_such_package  # noqa: F401
+
+
+class Halved(nn.Linear):
+    def forward(self, seen):
+        return super().forward(seen.mul_(0.5))
+
+
+@register_network("in_place")
+def in_place(request):
+    return Halved(request.obs_shape[-1], 3)
+
+
 @register_network("asked", takes_layer_norm=True)
 def asked(request):
     norm = nn.Identity() if request.layer_norm == "none" else nn.LayerNorm(5)
@@ -100,12 +120,29 @@ def test_pixels_come_as_numbers_near_one_whatever_the_weights_are_stored_as():
         ("looks", make_spec((6,)), "'.*:looks' needs images"),
         ("flat", make_spec((6,)), "'.*:flat' has no weights"),
         ("tall", IMAGES, r"fails for observations|makes a tensor of shape \(2, 2, 24, 3\)"),
+        (
+            "broken",
+            IMAGES,
+            "broken' cannot be built for .*: IndexError.*test_network.py, line .*`\\)\\.$",
+        ),
+        (
+            "absent",
+            make_spec((6,)),
+            "cannot be built.*ModuleNotFoundError: .*no_such_package.*`\\)\\.$",
+        ),
         ("nothing", make_spec((6,)), "nothing.*returns None, expected a torch module"),
     ],
 )
 def test_what_can_be_no_network_is_told_with_what_was_expected(name, spec, message):
     with pytest.raises(ConfigError, match=message):
         make_model(ModelConfig(f"{__name__}:{name}"), spec)
+
+
+def test_a_network_that_writes_into_its_input_leaves_the_batch():
+    model = make_model(ModelConfig(f"{__name__}:in_place"), make_spec((6,)), seed=0)
+    vectors = torch.ones(4, 6)
+    model.torso(vectors)
+    assert (vectors == 1).all()
 
 
 @pytest.mark.parametrize(
