@@ -124,25 +124,25 @@ class BackgroundSink(Sink):
 
     def write(self, record: Record) -> None:
         """Have a record written soon."""
-        self._thread.submit(partial(self._try, self._sink.write, record), self._patience_s)
+        self._thread.submit(partial(self._try, "write", record), self._patience_s)
 
     def episode(self, end: EpisodeEnd, at: Record) -> None:
         """Have a game written soon."""
-        self._thread.submit(partial(self._try, self._sink.episode, end, at), self._patience_s)
+        self._thread.submit(partial(self._try, "episode", end, at), self._patience_s)
 
     def flush(self) -> None:
         """Have everything brought to the disk soon; `OutputThread.flush` waits for it."""
-        self._thread.submit(partial(self._try, self._sink.flush))
+        self._thread.submit(partial(self._try, "flush"))
 
     def close(self) -> None:
         """Have the sink closed after all that waits, and say how often it failed."""
         self._thread.submit(self._close, self._patience_s)
 
-    def _try(self, action: Callable[..., object], *what: object) -> None:
+    def _try(self, method: str, *what: object) -> None:
         if self._off:
             return
-        try:
-            action(*what)
+        try:  # also the look-up: a sink of one's own may be no sink
+            getattr(self._sink, method)(*what)
         except BaseException as error:  # rich raises SystemExit where a pipe is broken
             self.failures += 1
             self._off = self._gives_up

@@ -92,6 +92,18 @@ def test_another_sink_is_tried_again_and_how_often_it_failed_is_said_at_the_end(
     assert "writes that failed: 1; records or games may be missing" in caplog.text
 
 
+def test_what_is_no_sink_ends_no_training(thread, caplog):
+    sink = BackgroundSink(None, thread, gives_up=False)
+    sink.write(Record())
+    sink.episode(EpisodeEnd(env_id=0, return_raw=7.0, length_steps=1, length_frames=4), Record())
+    sink.flush()
+    assert thread.flush(HANGS_S)  # there is room for three
+    sink.close()
+    assert thread.flush(HANGS_S)
+    assert "'NoneType' object has no attribute 'write'): training goes on" in caplog.text
+    assert "writes that failed: 3" in caplog.text
+
+
 def test_the_log_waits_for_no_terminal_and_has_its_words_of_the_moment(thread):
     lines = []
 
