@@ -152,6 +152,22 @@ class Loss(NamedTuple):
     errors: Tensor | None = None
 
 
+def check_loss(loss: object, algorithm: Algorithm) -> None:
+    """Raise ConfigError if that is not what `Algorithm.loss` is to return."""
+    expected = "Loss(total, metrics), whose total is a 0-d tensor that depends on the weights"
+    if not isinstance(loss, Loss):
+        got = shown(loss)
+    elif not isinstance(loss.total, Tensor) or loss.total.shape or not loss.total.requires_grad:
+        got = f"a total of {shown(loss.total)}"
+    else:
+        expected = "0-d tensors as metrics"
+        odd = {k: v for k, v in loss.metrics.items() if not isinstance(v, Tensor) or v.shape}
+        if not odd:
+            return
+        got = ", ".join(f"{name}={shown(value)}" for name, value in odd.items())
+    raise ConfigError(f"{type(algorithm).__qualname__}.loss returned {got}; expected {expected}.")
+
+
 class Algorithm(ABC):
     """Makes losses of batches. Belongs to the learner's thread.
 

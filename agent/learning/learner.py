@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ritornello.agent.algorithms.base import Algorithm, Loss
+from ritornello.agent.algorithms.base import Algorithm, Loss, check_loss
 from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.learning import recorded
 from ritornello.agent.learning.feed import PackedBatch
@@ -211,6 +211,7 @@ class Learner:
             self._observe(batch)
             self.optimiser.zero_grad(set_to_none=True)
             loss = self.algorithm.loss(self.model, batch, self.optimiser, progress)
+            check_loss(loss, self.algorithm)
             loss.total.backward()
             gradients = [parameter.grad for parameter in self._parameters]
             summed, total = self._sum_over_learners(gradients, loss.total.detach())

@@ -166,6 +166,32 @@ def test_an_algorithm_need_not_have_anything_of_another():
     fail_to_step(learner, replace(make_batch(), obs=make_batch().obs * float("nan")), match="obs")
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda loss: loss.total, "returned tensor.*expected Loss"),
+        (lambda loss: (loss.total, loss.metrics), "expected Loss"),
+        (lambda loss: None, "returned None; expected Loss"),
+        (lambda loss: loss._replace(total=loss.total.detach()), "depends on the weights"),
+        (lambda loss: loss._replace(total=loss.total[None]), "a total of tensor.*0-d"),
+        (lambda loss: loss._replace(total=1.0), "a total of 1.0; expected"),
+        (lambda loss: loss._replace(metrics={"loss/total": 0.5}), "loss/total=0.5; expected 0-d"),
+        (lambda loss: loss._replace(metrics={"loss/total": torch.ones(2)}), "0-d tensors as"),
+    ],
+)
+def test_what_is_no_loss_is_told_and_moves_nothing(monkeypatch, change, told):
+    learner = make_learner()
+    learner.algorithm = make_algorithm(Flags(algorithm=f"{__name__}:sparse"))
+    before = [parameter.clone() for parameter in learner.model.parameters()]
+    loss = SparseAlgorithm.loss
+    monkeypatch.setattr(SparseAlgorithm, "loss", lambda *args: change(loss(*args)))
+    with pytest.raises(ConfigError, match=f"SparseAlgorithm.loss .*{told}"):
+        learner.step(make_batch(), 0.0)
+    after = learner.model.parameters()
+    assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))
+    assert learner.version == 0
+
+
 def test_a_file_may_not_name_a_module_unless_nothing_is_learned():
     stored = {"algorithm": "stranger_learns:evil", "env": "CartPole-v1"}
     for mode in ("train", "train_w_load"):
