@@ -33,7 +33,7 @@ class ModelConfig:
     name: str = AUTO  # or one of NETWORKS, or <module>:<name> (agent/models/networks.py)
     # F, width of the torso's last layer (attention: channels of the map); 0: the network's own
     feature_count: int = 0
-    normalise_pixels: Normalise = "each"  # subtract the mean image, divide by the deviation
+    normalise_pixels: Normalise = "each"  # as --normalise_pixels
     layer_norm: str = "none"  # none | features | all layers of the torso
     normalise_vectors: bool = False  # by their running mean and deviation
     popart_step_size: float = 3e-3  # beta, share of the statistics replaced per update

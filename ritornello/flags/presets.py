@@ -16,6 +16,7 @@ from typing import Any
 from ritornello.core.errors import ConfigError
 from ritornello.core.nearest_names import american, did_you_mean
 from ritornello.core.plain_data import shown, shown_text
+from ritornello.flags.replay import DEFAULT_REPLAY
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,8 @@ class Preset:
 # docs/performance.md, "Scoring fewer rows".
 def _instead_of_uniform(**replay: Any) -> list[dict[str, Any]]:
     """Return the default mixture with another buffer in the place of the uniform one."""
-    return [
-        {"type": "queue", "capacity": 4, "sample_ratio": 0.4375},
-        {"capacity": 1000, "sample_ratio": 0.5625, **replay},
-    ]
+    queue, uniform = json.loads(DEFAULT_REPLAY)
+    return [queue, {**uniform, **replay}]
 
 
 def _circular(capacity: int, uses: int) -> list[dict[str, Any]]:
