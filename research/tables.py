@@ -11,6 +11,9 @@ as `folder/arm_game:seeds` below research/results; without seeds it is all that 
     mean end                 its mean; likewise min, max
     difference area {steps}  the mean of the row's runs minus that of `against`, and its 95 %
                              interval (Welch), or with a single seed its ratio to that
+    log area {steps}         the logarithm of the ratio of the row's mean to that of `against`
+    rule area {steps}        its mean over the eight games by which a default is chosen, and the
+                             95 % interval of this mean (bootstrap of the seeds)
     ... @Breakout            at its end: in this game
 
 A row may compare with other runs at another step (`against_steps`) or by a `figure` of its own:
@@ -38,7 +41,7 @@ import numpy as np
 import yaml
 
 from ritornello.analysis.runs import Run, find_runs
-from ritornello.analysis.statistics import Estimate, difference
+from ritornello.analysis.statistics import Estimate, difference, interval
 from ritornello.core import markdown
 
 HERE = Path(__file__).resolve().parent
@@ -47,6 +50,10 @@ PAGE = HERE.parent / "docs" / "results.md"
 TRIED = HERE / "tried.md"
 BLOCK = re.compile(r"<!-- table: (\S+) -->\n.*?<!-- end -->", re.DOTALL)
 ATARI = "NoFrameskip-v4"
+EIGHT_GAMES = (
+    "Pong", "Breakout", "SpaceInvaders", "Seaquest",
+    "DemonAttack", "NameThisGame", "Carnival", "AirRaid",
+)  # fmt: skip
 BEFORE = "two games"  # the group of a forgetting experiment from which the others go on
 
 
@@ -163,6 +170,8 @@ def cell(row: Mapping[str, Any], column: str, digits: int | None) -> str:
         steps = row["steps"]
         return steps if isinstance(steps, str) else f"{steps / 1e6:g} M"
     what = row["figure"].split() if "figure" in row else what
+    if how == "rule":
+        return by_the_rule(row, what)
     values = values_of(row["runs"], what, game)
     if not values:
         return ""
@@ -170,10 +179,38 @@ def cell(row: Mapping[str, Any], column: str, digits: int | None) -> str:
         digits = decimals(max(map(abs, values))) if digits is None else digits
         return ", ".join(shown(value, digits) for value in values)
     if how == "difference":
-        against = [what[0], str(row["against_steps"])] if "against_steps" in row else what
-        others = values_of(row["against"], against, game)
-        return compared(values, others, digits)
+        return compared(values, others_of(row, what, game), digits)
+    if how == "log":
+        return f"{log_ratio(game, fmean(values), fmean(others_of(row, what, game))):.2f}"
     return shown({"mean": fmean, "min": min, "max": max}[how](values), digits)
+
+
+def others_of(row: Mapping[str, Any], what: Sequence[str], game: str) -> list[float]:
+    """Return the figure of each run that a row is compared with."""
+    against = [what[0], str(row["against_steps"])] if "against_steps" in row else what
+    return values_of(row["against"], against, game)
+
+
+def log_ratio(game: str, ours: Any, theirs: Any) -> Any:
+    """Return the logarithm of the ratio of two mean returns (numbers or arrays) in a game."""
+    plus = 21.0 if game == "Pong" else 0.0  # Pong's are -21 to 21
+    # Which run leaves the plateau of Carnival is luck, and then has three times its return.
+    most = 0.5 if game == "Carnival" else np.inf
+    return np.minimum(np.log((ours + plus) / (theirs + plus)), most)
+
+
+def by_the_rule(row: Mapping[str, Any], what: Sequence[str]) -> str:
+    """Return the score by which a default is chosen: over the eight games, with its interval."""
+    ours = [np.array(values_of(row["runs"], what, game)) for game in EIGHT_GAMES]
+    theirs = [np.array(others_of(row, what, game)) for game in EIGHT_GAMES]
+
+    def score(*strata: np.ndarray, axis: int) -> np.ndarray:
+        means = [runs.mean(axis=axis) for runs in strata]
+        pairs = zip(EIGHT_GAMES, means[: len(ours)], means[len(ours) :], strict=True)
+        return np.mean([log_ratio(*one) for one in pairs], axis=0)
+
+    mean, bounds = score(*ours, *theirs, axis=0), interval([*ours, *theirs], score)
+    return f"{mean:.3f}" + ("" if bounds is None else f" [{bounds[0]:.3f}, {bounds[1]:.3f}]")
 
 
 def compared(values: Sequence[float], others: Sequence[float], digits: int | None) -> str:
