@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -87,10 +88,39 @@ def _encoded(leaf: Mapping[str, Any]) -> str:
 
 def _decoded(leaves: Sequence[Mapping[str, Any]]) -> str:
     """Return the expression that converts `action` for the environment."""
-    if len(leaves) != 1 or leaves[0]["path"]:
-        return "...  # to be made of the columns of action[0] as game['action'] says"
-    leaf = leaves[0]
-    own = f"action[0].reshape({tuple(leaf['shape'])})" if leaf["shape"] else "action[0]"
+    return _joined({_keys(leaf["path"]): _chosen(leaf) for leaf in leaves}) if leaves else "..."
+
+
+def _keys(path: str) -> tuple[Any, ...]:
+    """Return the keys in a path of `wrappers.spaces.leaves`, such as ['hand'][0]."""
+    node, keys = ast.parse(f"action{path}", mode="eval").body, []
+    while isinstance(node, ast.Subscript):
+        keys.append(ast.literal_eval(node.slice))
+        node = node.value
+    return tuple(reversed(keys))
+
+
+def _joined(parts: Mapping[tuple[Any, ...], str]) -> str:
+    """Return the expression of dicts and tuples that hold the parts at these keys."""
+    if () in parts:
+        return parts[()]
+    inner: dict[Any, dict[tuple[Any, ...], str]] = {}
+    for (key, *rest), text in parts.items():
+        inner.setdefault(key, {})[tuple(rest)] = text
+    if isinstance(next(iter(inner)), int):
+        return f"({' '.join(_joined(part) + ',' for part in inner.values())})"
+    return f"{{{', '.join(f'{key!r}: {_joined(part)}' for key, part in inner.items())}}}"
+
+
+def _chosen(leaf: Mapping[str, Any]) -> str:
+    """Return the expression of one leaf of the environment's action."""
+    path, shape = leaf["path"], leaf["shape"]
+    first, end = leaf["columns"]
+    own = f"np.ravel(action[0])[{first}:{end}]" if path else "action[0]"
+    own += f".reshape({tuple(shape)})" if shape else "[0]" * bool(path)
     if leaf["kind"] == "numbers":
-        return f"np.clip({own}, env.action_space.low, env.action_space.high)"
+        space = f"env.action_space{path}"
+        return f"np.clip({own}, {space}.low, {space}.high)"
+    if path:  # beside real numbers, a choice is one too
+        own = f"{own}.astype(int)" if shape else f"int({own})"
     return f"{own} + {leaf['start']}" if np.any(leaf["start"]) else own

@@ -137,7 +137,7 @@ def make_obs(spec):
 
 EYES = """
 import gymnasium, numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 class Eyes(gymnasium.Env):
     "Shows a picture, a choice and numbers; the reward tells what was done."
@@ -164,6 +164,31 @@ class Eyes(gymnasium.Env):
         return self.observation(), reward, self.steps == 25, False, {}
 
 gymnasium.register("Eyes-v0", entry_point=Eyes)
+
+class Hands(gymnasium.Env):
+    "Takes a dict of parts; the reward tells what was done."
+    observation_space = Tuple((Box(-9, 9, (2,), np.float32), Dict({"it's [1]": Discrete(2)})))
+    action_space = Dict({"arm": Box(-0.1, 0.1, (2, 1), np.float32), "it's [1]": Tuple((
+        Discrete(3, start=1), Dict({"bits": MultiBinary(2), "n": MultiDiscrete([2, 3])})))})
+
+    def observation(self):
+        seen = self.np_random.normal(size=2).astype(np.float32)
+        return seen, {"it's [1]": self.np_random.integers(2)}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.observation(), {}
+
+    def step(self, action):
+        assert np.abs(action["arm"]).max() <= self.action_space["arm"].high.max()
+        fingers, more = action["it's [1]"]
+        self.steps += 1
+        reward = {1: 5.0, 2: 7.0, 3: 11.0}[fingers] + float(action["arm"][1, 0])
+        reward += more["bits"] @ [100, 200] + [0, 1000][more["n"][0]] + 2000 * more["n"][1]
+        return self.observation(), float(reward) * self.steps, self.steps == 25, False, {}
+
+gymnasium.register("Hands-v0", entry_point=Hands)
 """
 # The script of the page, in a Python in which this program cannot be imported.
 ALONE = """
@@ -202,6 +227,7 @@ def export(agent, folder, kind):
     [
         ("Pendulum-v1", [f"--{name}={value}" for name, value in MEMORY.items()]),
         ("eyes:Eyes-v0", ["--frames_stacked=2", "--use_lstm=True", "--use_last_action=True"]),
+        ("eyes:Hands-v0", ["--use_last_action=True"]),
     ],
 )
 def test_the_script_of_the_page_plays_the_game_that_the_agent_plays(
