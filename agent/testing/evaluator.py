@@ -196,6 +196,8 @@ def evaluate_all(
     flags, show = blueprint.flags, _while_somebody_reads(show)
     envs = envs or blueprint.env_spec.tasks
     rules = _not_its_own(blueprint, checkpoint, blueprint.env_spec.tasks)
+    if flags.seed != checkpoint.state["flags"].get("seed", flags.seed):
+        rules += f" seed {flags.seed}"  # other games, though by the same rules
     policy = policy_name(flags.greedy, rules)
     with score_table(output, flags.test_episode_count, policy) as table:
         waiting = [

@@ -42,7 +42,7 @@ SHARED_COLUMNS = ("model_id", "model_steps", "env", "episode_steps", "episode_re
 GAME_COLUMNS = (
     *SHARED_COLUMNS,
     # Of `games` with this model in this env the `game`-th, frames of the simulator, lives played,
-    # sampled or greedy actions (and rules that are not the agent's), and a hash of all that was
+    # sampled or greedy actions (with rules or a seed not the agent's), and a hash of all that was
     # seen and done: the same game, the same hash (agent/testing/whole_games.py).
     *("game", "games", "episode_frames", "lives", "policy", "fingerprint"),
 )
@@ -243,7 +243,7 @@ class ScoreTable:
                     f"{row['model_id']} in {row['env']}; {episodes} with {policy} actions are "
                     "asked for, and one table cannot hold both. Give "
                     f"--test_episode_count={count} --greedy={found.startswith('greedy')} and the "
-                    f"rules of those games, or move {SCORES} and {SCORES_PER_LIFE} away."
+                    f"rules and --seed of those, or move {SCORES} and {SCORES_PER_LIFE} away."
                 )
         self._done = set(counts)
         # The lives of a pair come first, so those of a test that was killed may be alone.

@@ -286,10 +286,11 @@ def test_every_checkpoint_is_played_once_in_every_game_oldest_first(run):
     )
 
 
-def test_games_by_other_rules_are_no_rows_of_the_same_table(run):
+@pytest.mark.parametrize("change", [{"skipped_frames": 2}, {"seed": 12345}])
+def test_other_games_are_no_rows_of_the_same_table(run, change):
     blueprint, folder = run
     evaluate_all(blueprint, load(folder), folder, show=silent)
-    flags = blueprint.flags.model_copy(update={"skipped_frames": 2})
+    flags = blueprint.flags.model_copy(update=change)
     with pytest.raises(ConfigError, match=r"sampled actions of .* 3 with sampled \(rules \w{8}\)"):
         evaluate_all(replace(blueprint, flags=flags), load(folder), folder, show=silent)
 
