@@ -45,7 +45,7 @@ from ritornello.core.plain_yaml import parse_yaml
 from ritornello.core.project import import_extra
 from ritornello.flags.names import named_flags
 from ritornello.metrics.curve import Curve, curve_of
-from ritornello.metrics.run_files import read_records
+from ritornello.metrics.run_files import last_record, read_records
 from ritornello.sequences.folder import TUNING_FILE, RunState, SequenceFolder
 from ritornello.sequences.forms import Form, Name, Seeds, checked
 from ritornello.sequences.plan import MAX_PLAN_BYTES, MAX_RUNS, Plan, PlannedRun
@@ -216,7 +216,7 @@ class Tuner:
         """Open the study, or begin it. `show` is called with each line for the user."""
         self._folder, self._search, self._interrupts, self._show = folder, search, interrupts, show
         self._optuna = optuna = _import_optuna()
-        self._looked_at = 0.0
+        self._looked_at_s, self._looked_at = 0.0, ("", 0)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         pruning = search.prune
         pruner = optuna.pruners.NopPruner()
@@ -314,9 +314,16 @@ class Tuner:
     def _look(self, trial: Any, before: Sequence[float], run: RunState, seconds: float) -> None:
         """Compare a run that is under way with the other trials, now and then."""
         now_s = time.monotonic()
-        if self._interrupts.stop or run.status != "running" or now_s - self._looked_at < LOOK_S:
+        if self._interrupts.stop or run.status != "running" or now_s - self._looked_at_s < LOOK_S:
             return
-        self._looked_at = now_s
+        self._looked_at_s = now_s
+        # The whole curve, which grows, is read only once at each point of comparison.
+        made = self._folder.run_folders(run)
+        newest = last_record(made[-1].path) if made and self._search.prune else None
+        place = (run.name, newest.agent_steps // self._search.every if newest else 0)
+        if newest is None or place == self._looked_at:
+            return
+        self._looked_at = place
         curve = self._curve(run)
         if len(curve.agent_steps) and self._report(trial, curve, before, curve.agent_steps[-1]):
             self._interrupts.ends_run = True

@@ -13,7 +13,8 @@ import optuna
 from ritornello import multi_train
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.curve import Curve
-from ritornello.sequences import tuner
+from ritornello.metrics.run_files import last_record
+from ritornello.sequences import runner, tuner
 from ritornello.sequences.folder import SequenceFolder, is_tuning
 from ritornello.sequences.runner import Interrupts
 from ritornello.sequences.tuner import Search, Tuner, create_folder, load_search
@@ -231,6 +232,32 @@ def test_ctrl_c_saves_and_resume_goes_on_with_the_same_trial(tmp_path):
     (after,) = study(folder)
     assert (after.state.name, after.params) == ("COMPLETE", before.params)
     assert starts(folder) == ["train", "train_w_load"]
+
+
+def test_a_curve_is_read_again_only_where_it_is_compared(tmp_path, monkeypatch):
+    folder = begun(tmp_path, trials=1, base={**BASE, "gamma": 0.6})
+    monkeypatch.setattr(runner, "POLL_S", 0.02)
+    interrupts, looks, read = Interrupts(), [], []
+
+    class Looking(Tuner):
+        def _look(self, trial, before, run, seconds):
+            super()._look(trial, before, run, seconds)
+            made = self._folder.run_folders(run)
+            record = last_record(made[-1].path) if made else None
+            if record is not None and record.agent_steps == 500:  # waits for a signal
+                looks.append(1)
+            if len(looks) == 20:
+                interrupts.note(2)
+
+        def _curve(self, run):
+            read.append(1)
+            return super()._curve(run)
+
+    search = load_search(folder.path / tuner.TUNING_FILE)
+    assert not Looking(folder, search, interrupts, lambda line: None).work()
+    assert len(looks) >= 20
+    assert 1 <= len(read) <= 5
+    assert sorted(study(folder)[0].intermediate_values) == [100, 200, 300, 400, 500]
 
 
 def test_the_program_tunes_resumes_and_refuses(tmp_path, capsys):
