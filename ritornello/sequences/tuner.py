@@ -43,7 +43,7 @@ from ritornello.core.markdown import table
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.core.plain_yaml import parse_yaml
 from ritornello.core.project import import_extra
-from ritornello.flags.names import named_flags
+from ritornello.flags.names import named_flags, named_values
 from ritornello.metrics.curve import Curve, curve_of
 from ritornello.metrics.run_files import last_record, read_records
 from ritornello.sequences.folder import TUNING_FILE, RunState, SequenceFolder
@@ -214,6 +214,9 @@ class Tuner:
         show: Callable[[str], None],
     ) -> None:
         """Open the study, or begin it. `show` is called with each line for the user."""
+        typed = number_in(named_values(folder.arguments).get("environment_max_steps"))
+        if typed is not None:  # no run comes further
+            search = search.model_copy(update={"steps": min(search.last_step, int(typed))})
         self._folder, self._search, self._interrupts, self._show = folder, search, interrupts, show
         self._optuna = optuna = _import_optuna()
         self._looked_at_s, self._looked_at = 0.0, ("", 0)

@@ -260,6 +260,18 @@ def test_a_curve_is_read_again_only_where_it_is_compared(tmp_path, monkeypatch):
     assert sorted(study(folder)[0].intermediate_values) == [100, 200, 300, 400, 500]
 
 
+def test_steps_that_no_run_can_reach_as_typed_are_not_part_of_its_value(tmp_path):
+    arguments = ["--max_steps=5e2"]
+    folder = create_folder(tmp_path / "results", load(tmp_path, trials=1), arguments)
+    assert work(folder)
+    (trial,) = study(folder)
+    lr = trial.params["lr"]
+    steps = np.array([0, *range(100, 501, 100)])
+    area = np.trapezoid(np.maximum(steps, 100) * lr + 1, steps) / 500
+    assert trial.value == pytest.approx(area)
+    assert "at 500 agent steps" in (folder.path / "trials.md").read_text()
+
+
 def test_the_program_tunes_resumes_and_refuses(tmp_path, capsys):
     path = tmp_path / "search.yaml"
     path.write_text(json.dumps(SEARCH))
