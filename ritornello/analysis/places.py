@@ -125,9 +125,10 @@ class ResultsFolder:
         with contextlib.suppress(NotThereError, OSError):
             folder = self._path(run, name)
             for file in (each for each in os.listdir(folder) if not each.startswith(".")):
-                facts = (folder / file).lstat()
-                if stat.S_ISREG(facts.st_mode):
-                    found.append((file, facts))
+                with contextlib.suppress(OSError):  # it is gone by now
+                    facts = (folder / file).lstat()
+                    if stat.S_ISREG(facts.st_mode):
+                        found.append((file, facts))
         return sorted(found, key=lambda each: (each[1].st_mtime_ns, each[0]))
 
     def facts(self, run: str, name: str) -> tuple[int, int, int]:

@@ -52,6 +52,14 @@ def test_a_link_in_a_run_is_not_followed_and_a_pipe_not_waited_for(results):
         assert file.read(1) == b"{"
 
 
+def test_a_file_that_vanishes_hides_no_other_of_the_listing(results, monkeypatch):
+    films = results.folder("run") / "films"
+    films.mkdir()
+    (films / "a.mp4").touch()
+    monkeypatch.setattr(os, "listdir", lambda path: ["gone.mp4", "a.mp4"])
+    assert [name for name, _ in results.listing("run", "films")] == ["a.mp4"]
+
+
 def test_the_folder_of_one_run_shows_that_run_alone(results):
     make_run(results.root, "other")
     alone = ResultsFolder(results.root / "run")
