@@ -22,7 +22,7 @@ from ritornello.analysis.options import command_parser
 from ritornello.analysis.page import Page, code, facts, objects, picture, table
 from ritornello.analysis.places import ResultsFolder, evaluations, findings, log_tail, sessions
 from ritornello.analysis.profiles import profiles_figure, scored_of
-from ritornello.analysis.run_facts import commit_text, default_flags, machine_text, own_command
+from ritornello.analysis.run_facts import commit_text, default_flags, machine_text, own_commands
 from ritornello.core.atomic_file import writable_folder, write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
@@ -239,11 +239,11 @@ def _tests(results: ResultsFolder, run: str) -> Iterator[str]:
 
 def _again(place: Path, started: Sequence[dict[str, Any]], seed: object) -> Iterator[str]:
     """Yield the commands that made a run, and the one that compares it."""
-    command = own_command(started) if started else ""
+    lines = own_commands(started) if started else []
     if type(seed) is int:  # else it is no seed, and nobody should paste it into a shell
-        command = command.replace("<seed>", str(seed))
-    lines = command.replace("<run>", shlex.quote(str(place))).split(" && ")
-    yield code([*filter(None, lines), shlex.join([*COMPARE, f"--runs={place}"])])
+        lines = [line.replace("<seed>", str(seed)) for line in lines]
+    lines = [line.replace("<run>", shlex.quote(str(place))) for line in lines]
+    yield code([*lines, shlex.join([*COMPARE, f"--runs={place}"])])
     yield "Where the command leaves flags out, their values are in the table above."
 
 

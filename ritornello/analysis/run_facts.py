@@ -49,7 +49,7 @@ def commit_text(source: Mapping[str, Any]) -> str:
     return commit + (" with changes" if source.get("dirty") else "")
 
 
-def own_command(sessions: Sequence[Mapping[str, Any]]) -> str:
+def own_commands(sessions: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the commands that made a run, without its folder; the seed is left open."""
     first, *resumed = (session.get("command_line", [])[1:] for session in sessions)
     kept = _without(first, "results_dir", "run_name", "resume_or_start", "seed")
@@ -57,7 +57,7 @@ def own_command(sessions: Sequence[Mapping[str, Any]]) -> str:
     for given in resumed:
         kept = _without(given, "op_mode", "load_model_url", "resume", "resume_or_start", "seed")
         commands.append(" ".join([PLAIN_MAIN, *map(shlex.quote, kept), "--resume=<run>"]))
-    return " && ".join(dict.fromkeys(commands))
+    return list(dict.fromkeys(commands))
 
 
 def _without(given: Sequence[str], *flags: str) -> list[str]:

@@ -32,7 +32,7 @@ from ritornello.analysis.run_facts import (
     label_among,
     label_by,
     machine_text,
-    own_command,
+    own_commands,
 )
 from ritornello.core.atomic_file import csv_text, write_text
 from ritornello.core.errors import ConfigError
@@ -251,7 +251,7 @@ def _of_folders(
             seed=flags.seed,
             finished=finished,
             best=None,
-            command=own_command(sessions) if command is None else command,
+            command=" && ".join(own_commands(sessions)) if command is None else command,
             commit=", then ".join(commits),
             machine=machine_text(sessions[0].get("machine", {})),
             undisturbed=undisturbed_share(records),

@@ -120,6 +120,14 @@ def test_a_run_that_was_killed_has_a_page(tmp_path):
     assert "flags.json is damaged" in page_of(tmp_path).text
 
 
+def test_what_was_typed_within_quotes_is_one_line_of_the_command(tmp_path):
+    run = complete_run(tmp_path / "run")
+    info = json.loads((run / "run.json").read_text())
+    info["command_line"] = ["main.py", "--run_note=this && that"]
+    (run / "run.json").write_text(json.dumps(info))
+    assert "python main.py '--run_note=this && that' --seed=7\n" in page_of(run).text
+
+
 def test_nothing_that_a_file_holds_acts_in_the_page(tmp_path):
     run = complete_run(tmp_path / "run")
     replaced = json.dumps(HOSTILE)[1:-1]

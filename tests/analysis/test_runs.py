@@ -6,7 +6,7 @@ import pytest
 
 from ritornello.analysis.comparison import compare
 from ritornello.analysis.options import matching
-from ritornello.analysis.run_facts import own_command
+from ritornello.analysis.run_facts import own_commands
 from ritornello.analysis.runs import MAX_ROWS, find_runs, thinned, write_csv
 from ritornello.core.errors import ConfigError
 from tests.analysis.builders import MIXED, write_run, write_run_of_games, write_sequence
@@ -262,11 +262,9 @@ def test_the_command_of_a_run_names_no_folder_of_its_machine_however_it_was_resu
     older = ["main.py", "--op_mode=train_w_load", "--load_model_url=/home/me/a", "--gamma=0.9"]
     repeated = ["main.py", "--resume_or_start=/home/me/a", "--env=CartPole-v1"]
     sessions = [{"command_line": line} for line in (started, resumed, older, repeated)]
-    assert own_command(sessions) == " && ".join(
-        (
-            "python main.py --env=CartPole-v1 --lr 0.1 --seed=<seed>",
-            "python main.py --environment_max_steps=3000 --resume=<run>",
-            "python main.py --gamma=0.9 --resume=<run>",
-            "python main.py --env=CartPole-v1 --resume=<run>",
-        )
-    )
+    assert own_commands(sessions) == [
+        "python main.py --env=CartPole-v1 --lr 0.1 --seed=<seed>",
+        "python main.py --environment_max_steps=3000 --resume=<run>",
+        "python main.py --gamma=0.9 --resume=<run>",
+        "python main.py --env=CartPole-v1 --resume=<run>",
+    ]
