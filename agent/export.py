@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ritornello.agent.run.messages import next_command
 from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.agent.stored.checkpoint_folder import run_of
@@ -39,6 +41,7 @@ from ritornello.core.atomic_file import atomic_path, write_text
 from ritornello.core.command_line import add_switch, printable, reader_may_leave, tell, with_home
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.project import main_command
+from ritornello.core.saved_state import expect, item, items, number, whole, within
 from ritornello.flags.earlier import modern
 from ritornello.flags.names import named_values
 from ritornello.metrics.run_files import is_regular
@@ -64,17 +67,23 @@ def training_facts(checkpoint: Checkpoint) -> dict[str, Any]:
     `mean_return` is the mean of the raw returns of the last `mean_return_games` whole games in
     training, of which there is none over several games; `test` is about whole games played with
     exactly these weights.
+
+    Raises:
+      StateError: if a count or a return in the checkpoint is none.
     """
-    tally, run = checkpoint.state["tally"], run_of(checkpoint.path)
-    session = _session(checkpoint, -1)
-    tested = _tests_of(checkpoint)
-    window = [float(value) for value in tally["games"].get("window", ())]
+    run, session, tested = run_of(checkpoint.path), _session(checkpoint, -1), _tests_of(checkpoint)
+    with within("tally"):
+        tally = checkpoint.state["tally"]
+        training_s, played = number(tally, "wall_s"), item(tally, "games", dict)
+        with within("games"):
+            games, window = whole(played, "count"), items(played, "window", float, default=[])
+            expect(bool(np.isfinite(window).all()), "finite returns", "window")
     return {
         "env_spec": checkpoint.state["env_spec"],
-        "agent_steps": tally["agent_steps"],
-        "updates": tally["updates"],
-        "games": tally["games"]["count"],
-        "training_s": round(tally["wall_s"], 1),
+        "agent_steps": checkpoint.agent_steps,
+        "updates": checkpoint.updates,
+        "games": games,
+        "training_s": round(training_s, 1),
         "mean_return": sum(window) / len(window) if window else None,
         "mean_return_games": len(window),
         "test": test_facts(next(iter(tested.values()))) if tested else None,

@@ -1,6 +1,8 @@
+import copy
 import csv
 import hashlib
 import json
+import math
 import shlex
 from dataclasses import replace
 
@@ -15,6 +17,7 @@ from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.evaluator import evaluate
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError
+from ritornello.core.saved_state import StateError
 from tests.agent.runs import COUNTING, make_blueprint, saved_state, silent
 
 RETURNS = [1.0, 2.0, 6.0]
@@ -59,6 +62,19 @@ def test_the_facts_are_those_of_the_run(run, tmp_path):
     weights = (tmp_path / "models" / "counting" / "model.safetensors").read_bytes()
     assert written["sha256"] == hashlib.sha256(weights).hexdigest()
     assert str(tmp_path) not in json.dumps(written), "a path of this machine"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("wall_s", "7"), ("wall_s", math.nan), ("count", "7"), ("count", -7), ("games", None)]
+    + [("window", [1.0, bad]) for bad in ("7", None, math.inf)],
+)
+def test_no_file_puts_anything_else_where_a_fact_is_a_number(run, name, value):
+    checkpoint = load(run)
+    tally = copy.deepcopy(checkpoint.state["tally"])
+    (tally["games"] if name in ("count", "window") else tally)[name] = value
+    with pytest.raises(StateError, match=rf"^state\['tally'\].*{name}.*expected"):
+        training_facts(replace(checkpoint, state={**checkpoint.state, "tally": tally}))
 
 
 def test_several_games_have_no_mean_return(run):
