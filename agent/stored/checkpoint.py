@@ -47,6 +47,11 @@ class Checkpoint:
         """The run folder that the checkpoint belongs to, or else the folder that it lies in."""
         return run_of(self.path) or self.path.parent
 
+    @property
+    def name(self) -> str:
+        """Name in the files of tests, which no other model with its `output_folder` has."""
+        return self.path.stem
+
     def output_folder(self, results: Path | str) -> Path:
         """Return the folder for what is made with the checkpoint, such as the scores of a test.
 

@@ -69,6 +69,11 @@ class ShippedModel(Checkpoint):
     facts: dict[str, Any] = field(default_factory=dict)  # content of model.json
     can_resume = False
 
+    @property
+    def name(self) -> str:
+        """`model` with a part of its checksum: folders of one name share an `output_folder`."""
+        return f"{self.path.stem}_{self.facts['sha256'][:8]}"
+
     def output_folder(self, results: Path | str) -> Path:
         """Return the model's folder if it lies in a run, else one of its name in `results`."""
         if (self.home.parent / RECORDS).is_file():  # best_evaluated/: each run has one of that name

@@ -85,7 +85,7 @@ def evaluate(
     show(f"{as_typed(checkpoint.path)}: {checkpoint.agent_steps:,} agent steps")
     envs = envs or blueprint.env_spec.tasks
     unusual = _not_its_own(blueprint, checkpoint, envs)
-    stem = report_stem(checkpoint.path.stem, envs, policy_name(flags.greedy), unusual)
+    stem = report_stem(checkpoint.name, envs, policy_name(flags.greedy), unusual)
     if flags.seed != checkpoint.state["flags"].get("seed"):
         stem += f"_seed{flags.seed}"
     model = _acting_model(blueprint, checkpoint)
@@ -200,11 +200,13 @@ def evaluate_all(
         rules += f" seed {flags.seed}"  # other games, though by the same rules
     policy = policy_name(flags.greedy, rules)
     with score_table(output, flags.test_episode_count, policy) as table:
+        beside = _checkpoints_beside(checkpoint, show)
+        names = {path: path.stem for _, path in beside} | {checkpoint.path: checkpoint.name}
         waiting = [
             (path, env)
-            for steps, path in _checkpoints_beside(checkpoint, show)
+            for steps, path in beside
             for env in envs
-            if not table.has(path.stem, steps, env)
+            if not table.has(names[path], steps, env)
         ]
         show(f"tests that are not in {table.games_file} yet: {len(waiting)}")
         began_s, tested = time.monotonic(), 0
@@ -220,12 +222,12 @@ def evaluate_all(
                 # Not as they were found: a training beside this may have a better best.pt by now.
                 steps = current.agent_steps
                 games = list(play_games(blueprint, model, env, flags.test_episode_count, show=show))
-                table.add(path.stem, steps, env, games)
+                table.add(names[path], steps, env, games)
                 report = summarise(games, env, str(path), steps, flags.greedy)
                 tested += 1
                 left_s = (time.monotonic() - began_s) / tested * (len(waiting) - tested)
                 show(
-                    f"{tested}/{len(waiting)} {path.stem} ({steps:,} agent steps) in {env}: mean "
+                    f"{tested}/{len(waiting)} {names[path]} ({steps:,} agent steps) in {env}: mean "
                     f"{report.mean:.2f}, per life {report.mean_per_life:.2f}; about "
                     f"{duration(left_s)} left"
                 )

@@ -14,7 +14,7 @@ from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.agent.stored.model_file import load_model
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.agent.testing.evaluator import evaluate
+from ritornello.agent.testing.evaluator import evaluate, evaluate_all
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError
 from ritornello.core.saved_state import StateError
@@ -98,6 +98,21 @@ def test_the_exported_agent_plays_the_very_games_of_the_checkpoint(run, tmp_path
     (written,) = (tmp_path / "b").glob("test_model_*_sampled.json")
     report = json.loads(written.read_text("utf-8"))
     assert report["agent_steps"] == STEPS
+
+
+def test_models_of_one_name_share_neither_a_report_nor_rows(run, tmp_path, blueprint):
+    for number, place in enumerate(("here", "there")):
+        state = load(run).state
+        for tensor in state["learner"]["model"].values():
+            tensor.mul_(1 + number) if tensor.is_floating_point() else None
+        export(replace(load(run), state=state), tmp_path / place / "counting")
+        model, lines = load_model(tmp_path / place / "counting"), []
+        output = model.output_folder(tmp_path / "out")
+        evaluate(blueprint, model, output, show=silent)
+        evaluate_all(blueprint, model, output, show=lines.append)
+        assert lines[0].endswith("scores.csv yet: 1")
+    assert len(list(output.glob("test_model_*_sampled.json"))) == 2
+    assert len((output / "scores.csv").read_text().splitlines()) == 1 + 2 * 4
 
 
 def report_of(run, blueprint):
