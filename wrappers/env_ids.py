@@ -63,6 +63,10 @@ def find_gym_spec(env_id: str) -> GymSpec:
         if colon:  # another module may have been found than the user's
             place = getattr(sys.modules.get(module_name), "__file__", None)
             hint += f" Module {module_name} is {shown_text(str(place))}: it registers no such id."
+        elif not near:
+            hint += f" If a package registers it, name that: <module>:{shown_text(name)}."
+        if not colon and importlib.util.find_spec(ENVPOOL) is None:
+            hint += f" Ids of EnvPool alone need its package: {install_extra(ENVPOOL)}."
         raise ConfigError(
             f"env is {shown(env_id)}, expected the id of a registered environment such as "
             f"PongNoFrameskip-v4, ALE/Pong-v5 or CartPole-v1. {hint}"

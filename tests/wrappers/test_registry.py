@@ -50,6 +50,11 @@ def test_hopeless_ids_are_refused_with_an_explanation(env_id):
         check_env_id(env_id)
 
 
+def test_an_id_of_an_unknown_package_is_told_with_how_to_name_that():
+    with pytest.raises(ConfigError, match=r"name that: <module>:highway/Merge-v0\."):
+        check_env_id("highway/Merge-v0")
+
+
 def test_a_game_without_a_rom_is_refused(monkeypatch):
     monkeypatch.setattr("ritornello.wrappers.env_ids.roms.get_all_rom_ids", lambda: ["breakout"])
     with pytest.raises(ConfigError, match="no ROM named 'pong'"):
