@@ -24,6 +24,7 @@ from scipy import ndimage
 from torch import Tensor
 
 from ritornello.agent.models.base import ActorCritic, Heads, Inputs
+from ritornello.agent.models.pixels import PIXEL_MAX
 from ritornello.analysis import films
 from ritornello.analysis.options import add
 from ritornello.core.errors import ConfigError
@@ -169,13 +170,22 @@ class Perturbation:
         policy, value = [], []
         for masks in torch.split(self._masks, BATCH):
             shown = pixels + change * masks
-            if inputs.obs.dtype == torch.uint8:  # else the images are floats
-                shown = shown.round().clamp(0, 255).to(torch.uint8)
+            if inputs.obs.dtype == torch.uint8:
+                shown = self._scaled(shown)
             answer = self._model(_repeated(inputs, shown), state.expand(len(shown), -1))[1]
             policy.append(0.5 * (answer.params - heads.params).square().sum(-1))
             value.append(0.5 * (answer.value - heads.value).square())
         found = {"policy": torch.cat(policy), "value": torch.cat(value)}
         return {name: each.view(self._shape).numpy() for name, each in found.items()}
+
+    def _scaled(self, pictures: Tensor) -> Tensor:
+        """Return pictures [N, C, H, W] of 0 to 255, not rounded, as the model takes floats."""
+        if self._model.game_pixels:  # it normalises these itself
+            return pictures
+        statistics = self._model.pixel_statistics()
+        if statistics is None:
+            return pictures / PIXEL_MAX
+        return statistics.shown(pictures, torch.float32, torch.contiguous_format)
 
     def _blended(self, pixels: Tensor, inputs: Inputs) -> Tensor:
         """Return the picture with which spots of `pixels` [C, H, W] are blended."""
