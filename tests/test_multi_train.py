@@ -131,6 +131,16 @@ def test_a_flag_of_a_sequence_has_one_value_whatever_it_is_called():
     assert tested.flags["test_episode_count"] == 4
 
 
+def test_long_values_of_a_grid_are_cut_only_where_that_tells_them_apart():
+    like, other = ("queue:4:0.5,standard:1000:0.5", "queue:4:0.5,standard:2000:0.5"), "queue:8:1.0,"
+    data = {"grid": {"replay": [*like, other + "elite:1000:0.0"]}}
+    groups = [run.group for run in parse_plan(data, default_name="p", where="here").runs]
+    assert groups == [*(f"replay={each}" for each in like), "replay=queue:8:1.0,elite:100..."]
+    data["grid"]["replay"] += like[:1]
+    with pytest.raises(ConfigError, match="two groups named 'replay=queue:4"):
+        parse_plan(data, default_name="p", where="here")
+
+
 FIRST = {"name": "first"}
 ON_FROM_A = {"op_mode": "train_w_load", "load_model_url": {"run": "a"}}
 

@@ -124,7 +124,8 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
     groups: dict[str, dict[str, Any]] = {}
     for point in points:
         for run in file.runs:
-            varied = [run.name, *(f"{key}={_short(value)}" for key, value in point.items())]
+            chosen = (f"{key}={_short(value, file.grid[key])}" for key, value in point.items())
+            varied = [run.name, *chosen]
             group = " ".join(part for part in varied if part) or "run"
             if group in groups:
                 raise ConfigError(f"{where}: there are two groups named {shown(group)}.")
@@ -220,6 +221,11 @@ def _product(file: _PlanFile, where: str) -> list[tuple[Any, ...]]:
     return list(itertools.product(*file.grid.values()))
 
 
-def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 24 else text[:21] + "..."
+def _short(value: Any, among: Sequence[Any]) -> str:
+    """Return a value of a grid as text, cut if that tells it from all others."""
+    text, *texts = (
+        each if isinstance(each, str) else json.dumps(each, ensure_ascii=False)
+        for each in (value, *among)
+    )
+    is_told = sum(each[:21] == text[:21] for each in texts) == 1
+    return text[:21] + "..." if len(text) > 24 and is_told else text
