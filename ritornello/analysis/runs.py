@@ -38,6 +38,7 @@ from ritornello.core.atomic_file import csv_text, write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json
 from ritornello.core.project import main_command
+from ritornello.flags.names import flag_of
 from ritornello.metrics.curve import BEST, RETURN, SCORE, Curve, curve_of, undisturbed_share
 from ritornello.metrics.energy import EnergyBook
 from ritornello.metrics.record import Record
@@ -315,7 +316,7 @@ def _labelled(runs: Sequence[Run], by: str) -> list[Run]:
         unnamed = [run for run in runs if not run.about.label]
         labels = iter(distinguishing_labels([(run.about.env, run.flags) for run in unnamed]))
         return [run if run.about.label else relabelled(run, next(labels)) for run in runs]
-    names = by.split(",")
+    names = [flag_of(name.strip()) for name in by.split(",")]
     for run in runs:
         missing = [name for name in names if name not in run.flags]
         if missing:

@@ -61,6 +61,9 @@ def test_a_label_may_be_given_and_else_says_what_differs(tmp_path):
     assert labels(runs) == ["mine", "other", "other"]
     runs, _ = find_runs([str(tmp_path / "[ac]")], by="batch_size")
     assert labels(runs) == ["batch_size=8", "batch_size=4"]
+    by = "batch-size, unroll_length"  # names that --help has
+    runs, _ = find_runs([str(tmp_path / "[ac]")], by=by)
+    assert labels(runs) == ["batch_size=8 r_f_steps=20", "batch_size=4 r_f_steps=20"]
 
 
 def test_a_sequence_gives_its_groups_as_labels_over_games(tmp_path):
