@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 import multi_train
@@ -26,6 +28,11 @@ def test_each_help_shows_its_flags_and_no_others():
         word in help_text() for word in ("--resume=", "--test=", "--unroll_length=", *PRESETS)
     )
     assert len(help_text().splitlines()) < 125
+
+
+def test_the_default_replay_is_shown_as_it_can_be_typed():
+    shown = re.search(r"--replay=<list> +\(default: (\S+);", help_text(width=200)).group(1)
+    assert Flags(replay_parameters=shown).replay_parameters == Flags().replay_parameters
 
 
 def test_an_installed_program_shows_examples_that_exist_there(monkeypatch, capsys):

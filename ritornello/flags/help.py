@@ -7,6 +7,7 @@ their flags, `--help=all` everything.
 from __future__ import annotations
 
 import difflib
+import json
 import textwrap
 from typing import Any
 
@@ -126,7 +127,7 @@ def _group(group: str, width: int) -> list[str]:
 
 def _flag(name: str, kind: str, default: str, text: str, width: int) -> list[str]:
     if name == "replay_parameters":
-        default = "half queue, half standard"
+        default = ",".join(":".join(map(str, buffer.values())) for buffer in json.loads(default))
     also = marks_of(Flags.model_fields[name]).also
     head = f"--{also or name}=<{kind}>"
     longer = f"; also --{name}" if also else ""
