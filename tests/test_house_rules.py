@@ -109,6 +109,14 @@ def test_no_package_index_is_named():
         assert not [host for host in hosts if host in text], name_of(path)
 
 
+def test_sequences_name_files_that_exist():
+    for path in (ROOT / "ritornello" / "sequences").glob("*.yaml"):
+        for name in re.findall(r"[\w/]+\.(?:md|yaml)\b", path.read_text(encoding="utf-8")):
+            assert any((folder / name).exists() for folder in (ROOT, path.parent)), (
+                f"{name_of(path)}: {name}"
+            )
+
+
 def command_lines():
     """Every line in a code block or in `code` of the documents that starts one of our programs."""
     found: list[tuple[Path, str]] = []
