@@ -20,7 +20,14 @@ import numpy as np
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.score_table import SCORES, SCORES_PER_LIFE
 from ritornello.analysis.compare_scores import Table, read_table, scores_page
-from ritornello.analysis.comparison import GameComparison, compare, game_table, games_figure, page
+from ritornello.analysis.comparison import (
+    GameComparison,
+    compare,
+    game_table,
+    games_figure,
+    mixed_configurations,
+    page,
+)
 from ritornello.analysis.run_facts import RunFlags
 from ritornello.analysis.runs import Run, read_runs
 from ritornello.core import markdown
@@ -92,7 +99,7 @@ def summary(compared: SequenceComparison) -> str:
         headings, all_rows = game_table(game)
         few, *rows = ([*cells[:3], cells[-1]] for cells in (headings, *all_rows))
         lines += [f"## {shown_text(game.env)}", "", *markdown.table(few, rows), ""]
-    return "\n".join([*lines, *_progress(compared)])
+    return "\n".join([*lines, *mixed_configurations(compared.games), "", *_progress(compared)])
 
 
 def _progress(compared: SequenceComparison) -> list[str]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
 from ritornello.analysis.figure import learning_curves
+from ritornello.analysis.run_facts import NOT_CONFIGURATION
 from ritornello.analysis.runs import Run, last_games, thinned
 from ritornello.analysis.statistics import FEW, Estimate, Strata, difference, estimate
 from ritornello.core import markdown
@@ -193,6 +194,8 @@ def page(games: Sequence[GameComparison], notes: Sequence[str] = (), against: st
     if overall:
         headings = ["configuration", "at equal agent steps"]
         tables["Human-normalised, over games"] = markdown.table(headings, overall)
+    if mixed := mixed_configurations(games):
+        tables["More than seeds"] = mixed
     tables["Runs"] = markdown.table(*run_table(games))
     tables["Commands"] = [f"* {shown_text(command, MAX_COMMAND)}" for command in _commands(games)]
     return markdown_page(about, tables, [*notes, *notes_of(games)])
@@ -209,6 +212,22 @@ def markdown_page(
         notes = [f"* {shown_text(note, MAX_COMMAND)}" for note in left_out]
         lines += ["", "## Left out", "", *notes]
     return "\n".join(lines) + "\n"
+
+
+def mixed_configurations(games: Sequence[GameComparison]) -> list[str]:
+    """Return a line for each configuration whose runs differ in more than seed and game.
+
+    One program may have trained them before a default changed, and another one after. Of runs from
+    CSVs the flags are not known.
+    """
+    lines: dict[str, None] = {}
+    for row in (row for game in games for row in game.rows):
+        flags = [run.flags for run in row.runs if run.flags]
+        names = set[str]().union(*flags) - NOT_CONFIGURATION
+        apart = sorted(x for x in names if any(of.get(x) != flags[0].get(x) for of in flags))
+        if apart:
+            lines[f"* {shown_text(row.label)}: its runs differ in {', '.join(apart)}"] = None
+    return list(lines)
 
 
 def games_figure(games: Sequence[GameComparison]) -> Figure:

@@ -58,6 +58,15 @@ def test_a_run_that_had_no_score_yet_at_equal_time_has_none_and_is_named(tmp_pat
     assert all(np.isfinite(run.curve.mean_return).all() for run in (*fast.runs, *slow.runs))
 
 
+def test_seeds_that_are_not_of_one_configuration_are_named(tmp_path):
+    for seed, pixels in enumerate((True, "each", "each")):
+        write_run(tmp_path / f"run{seed}", seed=seed, normalise_pixels=pixels)
+    for number, found in enumerate(("run*", "run[12]")):
+        runs, _ = find_runs([f"plain={tmp_path}/{found}"])
+        said = "* plain: its runs differ in normalise_pixels\n" in page(compare(runs))
+        assert said == (number == 0), found
+
+
 def test_runs_that_did_not_get_there_are_left_out_and_named(tmp_path):
     write_run(tmp_path / "a", seed=1)
     write_run(tmp_path / "b", seed=2, end=300, finished=False)
