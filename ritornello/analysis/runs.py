@@ -11,6 +11,7 @@ run it was, so that a table in the documents can be made again from files beside
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -82,9 +83,14 @@ class Run:
 
     @property
     def csv_name(self) -> str:
-        """Name of the run's CSV: `<label>_<env>_seed<k>.csv`."""
-        about = self.about
-        return f"{safe_name(about.label)}_{safe_name(about.env)}_seed{about.seed}.csv"
+        """Name of the run's CSV: `<label>_<env>_seed<k>.csv`.
+
+        A label of which letters or its end are left out has a hash, for there may be others alike.
+        """
+        about, name = self.about, safe_name(self.about.label)
+        if len(name) == 100 or set(filter(str.isalnum, about.label)) - set(name):
+            name += f"_{hashlib.blake2b(about.label.encode(), digest_size=4).hexdigest()}"
+        return f"{name}_{safe_name(about.env)}_seed{about.seed}.csv"
 
 
 def last_games(runs: Sequence[Run]) -> str:

@@ -115,6 +115,16 @@ def test_a_csv_gives_back_the_run_that_was_written(tmp_path):
     assert back.curve.best == run.curve.best
 
 
+@pytest.mark.parametrize(("one", "other"), [("α", "β"), ("λ 1", "μ 1"), ("x" * 100, "x" * 101)])
+def test_labels_that_no_file_name_holds_are_told_apart(tmp_path, one, other):
+    write_run(tmp_path / "a", seed=1)
+    write_run(tmp_path / "b", seed=1)
+    runs, _ = find_runs([f"{one}={tmp_path}/a", f"{other}={tmp_path}/b"])
+    paths = [write_csv(run, tmp_path) for run in runs]
+    assert labels(find_runs(list(map(str, paths)))[0]) == [one, other]
+    assert all(path.name.isascii() for path in paths)
+
+
 def test_what_cannot_be_compared_is_refused_or_noted(tmp_path):
     write_run(tmp_path / "a", seed=1)
     write_run(tmp_path / "b", seed=1)
