@@ -139,6 +139,8 @@ def check_sizes(archive: zipfile.ZipFile, path: Path) -> None:
     torch writes no compressed entry, but reads such entries all the same.
     """
     entries, size, start = archive.infolist(), path.stat().st_size, archive.start_dir
+    if size < _END.size:
+        raise ValueError("it is an archive of nothing")
     # Several entries may also claim the same bytes, to be read over and over.
     if (
         any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)

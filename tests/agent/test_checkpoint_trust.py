@@ -189,6 +189,12 @@ def test_compressed_entries_of_a_directory_that_only_torch_reads_are_refused(tmp
     refused(path, "its directory is not where its end says")
 
 
+def test_an_archive_without_an_entry_is_said_to_be_one(tmp_path):
+    path = saved(tmp_path)
+    zipfile.ZipFile(path, "w").close()
+    refused(path, "it is an archive of nothing")
+
+
 def test_a_tree_that_contains_itself_many_times_is_refused_at_once(tmp_path):
     path = saved(tmp_path)
     tree = []
