@@ -45,7 +45,7 @@ class BatchCache(Generic[T]):
         self._ready: deque[T] = deque()
         self._in_the_making = 0
         self._closed = False
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None  # that has ended a thread; get() raises it
         self._stats = _Stats(time.monotonic())
         self._threads = [
             # Daemons only so that a crash of the main thread can end the program: whatever they
@@ -69,14 +69,14 @@ class BatchCache(Generic[T]):
             return self._get_synchronously(asked_at, deadline)
         with self._lock:
             ready = len(self._ready)
-            while not (self._ready or self._closed or self._error):
+            while not (self._ready or self._closed or self.error):
                 remaining_s = deadline - time.monotonic()
                 if remaining_s <= 0:
                     self._stats.waited(time.monotonic() - asked_at)
                     return None
                 self._ready_or_failed.wait(remaining_s)
-            if self._error is not None:
-                raise self._error
+            if self.error is not None:
+                raise self.error
             if self._closed:
                 raise Closed("the batch cache is closed.")
             self._stats.got(ready, time.monotonic() - asked_at)
@@ -150,7 +150,7 @@ class BatchCache(Generic[T]):
                 batch = self._produce()
             except BaseException as error:  # not swallowed: get() raises it again
                 with self._lock:
-                    self._error = self._error or error
+                    self.error = self.error or error
             with self._lock:
                 self._in_the_making -= 1
                 if batch is not None and not self._closed:
@@ -161,7 +161,7 @@ class BatchCache(Generic[T]):
     def _reserve(self) -> bool:
         """Wait until another batch may be made; False when it is time to end."""
         with self._lock:
-            while not (self._closed or self._error):
+            while not (self._closed or self.error):
                 if len(self._ready) + self._in_the_making < self.depth:
                     self._in_the_making += 1
                     return True

@@ -81,6 +81,9 @@ class Experience:
         """
         raise NotImplementedError
 
+    def check(self) -> None:
+        """Raise what has ended the making of experience, where no batch is asked for."""
+
     def reports(self) -> list[WorkerReport]:
         """Return what workers have reported since the last call, oldest first."""
         return [self._heard.popleft() for _ in range(len(self._heard))]

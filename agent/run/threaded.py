@@ -75,15 +75,20 @@ class Threaded(Experience):
     def next_batch(self) -> Batch | PackedBatch | None:
         """Return the next batch, or None after POLL_S without one."""
         assert self._cache is not None, "start() comes first"
-        if self._failure is not None:
-            raise self._failure
+        self.check()
         try:
             return self._cache.get(POLL_S)
         except Closed:
-            # The ingest thread failed between the two looks, or this was quiesced.
-            if self._failure is not None:
-                raise self._failure from None
-            return None
+            pass  # the ingest thread failed between the two looks, or this was quiesced
+        self.check()
+        return None
+
+    def check(self) -> None:
+        """Raise what has ended the ingest thread or a cache thread, where no batch is asked for."""
+        cache = self._cache
+        for failure in (self._failure, None if cache is None else cache.error):
+            if failure is not None and not isinstance(failure, Closed):
+                raise failure
 
     def stats(self) -> dict[str, float]:
         """Return metrics by name; those of the cache are over the time since the last call."""

@@ -198,6 +198,8 @@ class Trainer:
         """Spend a moment of a pause: no batch is taken, so workers wait; the clocks stand still."""
         self._run.status.enter("paused")
         self._stand_still(self._control.rest())
+        if not self._stop.requested:  # else they may have ended of the same signal
+            self._experience.check()
         if not self._control.is_paused:
             self._run.status.enter("training")
 

@@ -1,5 +1,6 @@
 """Worker pool, replay and cache side by side (agent/run/threaded.py), with a pool tests hold."""
 
+import contextlib
 import threading
 import time
 
@@ -14,7 +15,7 @@ from ritornello.agent.run.threaded import Threaded
 from ritornello.core.errors import WorkerDied
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
-from tests.deadlines import HANGS_S
+from tests.deadlines import HANGS_S, wait_until
 
 
 class HeldPool(SerialPool):
@@ -123,6 +124,25 @@ def test_what_ends_the_ingest_thread_is_raised_to_the_learner(experience, pool, 
     experience.quiesce()
     with pytest.raises(type(failure)):
         experience.next_batch()
+
+
+@pytest.mark.parametrize("thread", ["ingest", "cache"])
+def test_what_ends_a_thread_is_known_to_who_asks_for_no_batch(
+    experience, pool, monkeypatch, thread
+):
+    experience.check()
+    if thread == "ingest":
+        pool.failure = WorkerDied("too often")
+    else:
+        monkeypatch.setattr(experience, "sample", lambda timeout_s: 1 // 0)
+
+    def has_raised():
+        with contextlib.suppress(WorkerDied, ZeroDivisionError):
+            experience.check()
+            return False
+        return True
+
+    wait_until(has_raised)
 
 
 def test_quiesced_it_makes_no_more_batches_and_replay_stands_still(experience, pool):

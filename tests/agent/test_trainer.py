@@ -1,3 +1,4 @@
+import contextlib
 import json
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -148,6 +149,27 @@ def test_workers_that_die_of_the_signal_that_stops_the_run_are_no_failure(
         with pytest.raises(WorkerDied, match="giving up"):
             Trainer(run, Noted()).run()
     assert load(folder.path).updates == run.learner.version > 0
+
+
+@pytest.mark.parametrize("requested", [True, False])
+def test_workers_that_die_in_a_pause_end_the_run_in_it(tmp_path, monkeypatch, requested):
+    run = Run(make_blueprint(), RunFolder.create(tmp_path, "Test-v0"), experience=in_turn)
+    trainer, rests = Trainer(run, Noted()), []
+
+    def rest():
+        rests.append(1)
+        run.stop.count += requested or len(rests) > 3
+        return 0.0
+
+    def died():
+        raise WorkerDied("11 of them were killed by signal 15; giving up.")
+
+    trainer._control.is_paused = True
+    monkeypatch.setattr(trainer._control, "rest", rest)
+    monkeypatch.setattr(run.experience, "check", died, raising=False)
+    with contextlib.nullcontext() if requested else pytest.raises(WorkerDied):
+        assert trainer.run().status == 130
+    assert len(rests) == 1
 
 
 def test_no_clock_decides_with_which_weights_a_reproducible_run_acts(tmp_path, monkeypatch):
