@@ -25,7 +25,7 @@ from ritornello.agent.machine import Choices, choose
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
-from ritornello.core.errors import ConfigError
+from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.plain_data import shown
 from ritornello.core.rng import child_generator, child_seed
 from ritornello.core.spec import EnvSpec
@@ -47,6 +47,7 @@ from ritornello.replay.several_games import split_by_task
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_of
 from ritornello.wrappers.registry import choose_backend, make_env_spec
+from ritornello.wrappers.user_code import describe
 
 if TYPE_CHECKING:
     from ritornello.agent.cluster.gateway import GatewayConfig
@@ -131,7 +132,7 @@ def make_algorithm(flags: Flags, buffers: Sequence[str] = ()) -> Algorithm:
     """Return the algorithm of --algorithm with its config; `buffers` names the replay buffers.
 
     Raises:
-      ConfigError: if there is no such algorithm, or a value is not allowed.
+      ConfigError: if there is no such algorithm, it cannot be made, or a value is not allowed.
     """
     kind = ALGORITHMS.find(flags.algorithm)
     if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
@@ -144,7 +145,16 @@ def make_algorithm(flags: Flags, buffers: Sequence[str] = ()) -> Algorithm:
     arguments = kwargs_of(flags.algorithm_kwargs)
     if "target_period" not in arguments:
         values["target_period"] = renewal_updates(replay_configs(flags), flags.batch_size)
-    return kind(make_config(kind, flags.algorithm, values, arguments), buffers)
+    try:
+        return kind(make_config(kind, flags.algorithm, values, arguments), buffers)
+    except PlatformError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"algorithm {flags.algorithm} cannot be made: {describe(error, hints=False)}. Expected "
+            "a Config that is a dataclass, with a default for each field that is no flag's, and "
+            "__init__(config, buffers)."
+        ) from error
 
 
 def foreign_flags(flags: Flags) -> set[str]:

@@ -157,6 +157,31 @@ def test_arguments_and_classes_that_cannot_be_are_told(said, message):
         make_algorithm(Flags(**said))
 
 
+class NoDataclass:
+    pass
+
+
+@dataclass(frozen=True)
+class Needy:
+    step: int
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("Config", NoDataclass, "dataclass type or instance"),
+        ("Config", None, "dataclass type or instance"),
+        ("Config", Needy, "missing 1 required positional argument: 'step'"),
+        ("__init__", lambda own, config: None, "3 were given"),
+        ("__init__", lambda *_: {}["clip"], "KeyError: 'clip' .*test_algorithm.py, line"),
+    ],
+)
+def test_what_fails_when_it_is_made_is_told(monkeypatch, name, value, told):
+    monkeypatch.setattr(SparseAlgorithm, name, value)
+    with pytest.raises(ConfigError, match=f":sparse cannot be made: .*{told}.*Expected a Config"):
+        make_algorithm(Flags(algorithm=f"{__name__}:sparse"))
+
+
 def test_an_algorithm_need_not_have_anything_of_another():
     flags = Flags(algorithm=f"{__name__}:sparse", algorithm_kwargs='{"step": 2}')
     learner = make_learner()
