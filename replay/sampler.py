@@ -136,7 +136,7 @@ class Sampler:
         size = len(contents.entries)
         if n > size:
             return Candidates(rng.integers(size, size=n))
-        pool = min(size, self.pool_size(n, progress))
+        pool = min(size, int(self.pool_size(n, progress)))  # a share of n is a float
         return Candidates(rng.choice(size, pool, replace=False))
 
     def take(self, table: EntryTable, count: int) -> Proposal:

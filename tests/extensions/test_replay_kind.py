@@ -100,6 +100,20 @@ def test_it_draws_as_it_says(recent):
     assert np.bincount(drawn) / 7000 == pytest.approx([1 / 7, 2 / 7, 4 / 7], abs=0.03)
 
 
+class Half(Sampler):
+    scores = True
+
+    def pool_size(self, n, progress):
+        return 1.5 * n
+
+
+def test_the_number_of_candidates_may_be_a_float():
+    buffer, rng = Buffer("half", 9, Half(), Oldest()), np.random.default_rng(0)
+    for item_id in range(9):
+        buffer.insert(make_item(item_id), rng)
+    assert [len(buffer.propose(n, 0.0, rng).items) for n in (2, 4, 8)] == [3, 6, 9]
+
+
 MODULE = """
 from ritornello.replay.registry import register
 from ritornello.replay.sampler import Sampler
