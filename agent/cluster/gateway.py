@@ -96,6 +96,7 @@ def gateway_main(
             end.send_failed(last_words(FINAL * isinstance(error, WorkerDied) + words))
         sys.exit(1)
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it leaves; who cannot wait kills it
         lifeline.pulse.beat(Phase.CLOSING)
         if cluster is not None:
             cluster.close()

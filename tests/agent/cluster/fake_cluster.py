@@ -4,6 +4,8 @@ Each block follows from its numbers alone, so that every one of them can be chec
 """
 
 import hashlib
+import os
+import signal
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -124,6 +126,17 @@ class FakeCluster:
 def two_machines():
     """To be made in a gateway's process."""
     return FakeCluster(a=2, b=2)
+
+
+class TerminatedAsItCloses(FakeCluster):
+    def __init__(self, note):
+        """Write to the file `note` once it is closed."""
+        super().__init__(a=2, b=2)
+        self.note = note
+
+    def close(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        self.note.write_text("closed")
 
 
 def one_whose_workers_raise():

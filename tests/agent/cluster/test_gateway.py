@@ -6,6 +6,7 @@ import signal
 import time
 from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from tests.agent.cluster.fake_cluster import (
     ENVS,
     SCHEMA,
     PlayerConfig,
+    TerminatedAsItCloses,
     board,
     config,
     one_whose_workers_die,
@@ -128,6 +130,15 @@ def test_a_gateway_that_dies_is_replaced_and_its_workers_play_other_games(
     stream.progress(life=1)
     assert pool.restarts == 1
     assert "gateway (pid" in caplog.text
+
+
+def test_a_gateway_that_is_asked_to_end_while_it_leaves_closes_the_cluster(make_pool, tmp_path):
+    pool = make_pool(config(connect=partial(TerminatedAsItCloses, tmp_path / "note")))
+    process = pool._place.life.process
+    Stream(pool).progress(blocks=1)
+    pool.stop(HANGS_S)
+    assert process.exitcode == 0
+    assert (tmp_path / "note").exists()
 
 
 @pytest.mark.slow
