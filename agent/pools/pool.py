@@ -89,10 +89,20 @@ class ProcessPool:
         return [*([] if self._server is None else [self._server]), *self.members]
 
     def start(self) -> None:
-        """Start every process."""
+        """Start every process.
+
+        Raises:
+          WorkerDied: if the system starts no more; `stop` ends those that run.
+        """
         self._warden.keep_own_children()
         for place in self._places():
-            place.launch(self._board)
+            try:
+                place.launch(self._board)
+            except OSError as error:
+                raise WorkerDied(
+                    f"{place.life.name} could not be started: {error}; let fewer processes run "
+                    "(--worker_count), or raise the limits of the system (ulimit -u, -n)"
+                ) from error
 
     def poll(self, timeout_s: float) -> list[UnrollBlock]:
         """Return ready blocks; ends processes that hang and replaces those that are gone.

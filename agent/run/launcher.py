@@ -63,6 +63,12 @@ class Launcher:
                         if self._signals:  # before there was anybody to tell
                             self._learners[-1].send_signal(self._signals[0])
                 self._wait()
+            except OSError as error:
+                say(
+                    f"error: learner {len(self._learners)} could not be started: {error}; let "
+                    "fewer processes run, or raise the limits of the system (ulimit -u, -n)"
+                )
+                return 1
             finally:
                 self._kill()
         return self._status()

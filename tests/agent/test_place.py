@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -109,6 +111,23 @@ def test_the_status_of_a_group_is_that_of_its_first_learner(statuses, killed, st
     group._learners = [SimpleNamespace(poll=lambda status=status: status) for status in statuses]
     group._killed = killed
     assert group._status() == status
+
+
+def test_a_learner_that_cannot_be_started_is_told_and_the_others_are_ended(monkeypatch, capsys):
+    started = []
+
+    def start(*arguments, **more):
+        if started:
+            raise OSError(11, "Resource temporarily unavailable")
+        started.append(real([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+        return started[0]
+
+    real = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", start)
+    assert Launcher([], 2).run() == 1
+    assert "learner 1 could not be started: [Errno 11]" in capsys.readouterr().err
+    assert started[0].returncode == -9
+    started[0].stdin.close()
 
 
 class Clocked:

@@ -238,6 +238,22 @@ def test_a_successor_that_cannot_be_started_is_tried_again(make_pool, monkeypatc
     assert "worker 0 could not be started: [Errno 11] Resource temporarily" in caplog.text
 
 
+def test_a_start_for_which_the_system_has_no_process_left_is_told(make_pool, pools, monkeypatch):
+    launch = supervision.Supervised.launch
+
+    def fail_second(life, *arguments):
+        if life.name == "worker 1":
+            raise OSError(11, "Resource temporarily unavailable")
+        launch(life, *arguments)
+
+    monkeypatch.setattr(supervision.Supervised, "launch", fail_second)
+    with pytest.raises(WorkerDied, match=r"worker 1 could not be started: .Errno 11.*ulimit"):
+        make_pool(workers=2)
+    first = pools[0].members[0].life.process
+    pools[0].stop(3.0)
+    assert not first.is_alive()
+
+
 def test_a_back_off_holds_up_nobody_else(make_pool, skip):
     pool = make_pool(workers=2)
     gather_until(pool, all_of(0, 1))
