@@ -38,6 +38,7 @@ from typing import Any
 from ritornello.agent.stored.checkpoint_file import write_tree
 from ritornello.agent.stored.checkpoint_folder import (
     BEST,
+    MILESTONE_NAME,
     REPLAY_NAME,
     UPDATE_NAME,
     numbered,
@@ -83,8 +84,13 @@ class CheckpointWriter:
         remove_temporaries(self.folder)
         self._keep_last = keep_last
         self._milestone_steps = milestone_steps
+        saved = numbered(self.folder, UPDATE_NAME)
         self._milestones_done = start_steps // milestone_steps if milestone_steps else 0
-        self._drop_replay(of=set(numbered(self.folder, UPDATE_NAME)))
+        if saved and self._milestones_done:
+            # A kill, or a full disk, may have left the last one without its name.
+            kept = {steps // milestone_steps for steps in numbered(self.folder, MILESTONE_NAME)}
+            self._milestones_done -= self._milestones_done not in kept
+        self._drop_replay(of=set(saved))
 
     def milestone_due(self, agent_steps: int) -> bool:
         """Whether a `save` now would also leave a milestone."""

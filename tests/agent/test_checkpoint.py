@@ -1,5 +1,6 @@
 import enum
 import errno
+import sys
 import weakref
 from collections import OrderedDict
 from dataclasses import replace
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ritornello.agent.stored import checkpoint_file
+from ritornello.agent.stored import checkpoint_file, checkpoint_writer
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_file import read_tree, write_tree
 from ritornello.agent.stored.checkpoint_folder import resolve
@@ -204,6 +205,20 @@ def test_milestones_are_left_once_per_interval_and_never_dropped(tmp_path):
         writer.save(state_at(steps), updates=steps, agent_steps=steps)
     assert names(tmp_path, "step_*") == ["step_000000002100.pt", "step_000000005000.pt"]
     assert load(tmp_path / "step_000000002100.pt").state["updates"] == 2100
+
+
+def test_a_milestone_that_a_kill_has_left_without_its_name_comes_with_the_next_save(
+    tmp_path, monkeypatch
+):
+    writer = CheckpointWriter(tmp_path, milestone_steps=1000)
+    with monkeypatch.context() as killed:
+        killed.setattr(checkpoint_writer, "give_second_name", lambda *names: sys.exit())
+        with pytest.raises(SystemExit):
+            writer.save(state_at(1), updates=1, agent_steps=1100)
+    for n, start, steps in ((2, 1100, 1200), (3, 1200, 1300)):
+        writer = CheckpointWriter(tmp_path, milestone_steps=1000, start_steps=start)
+        writer.save(state_at(n), updates=n, agent_steps=steps)
+    assert names(tmp_path, "step_*") == ["step_000000001200.pt"]
 
 
 def test_replay_contents_come_back_and_damage_is_an_error_and_absence_a_warning(tmp_path, caplog):
