@@ -43,6 +43,7 @@ from ritornello.agent.stored.checkpoint_folder import (
 from ritornello.agent.stored.checkpoint_tree import KNOWN_DTYPES, first_not_finite
 from ritornello.core.atomic_file import as_json, atomic_path, remove_temporaries
 from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.files import disk
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.core.project import typed_path
 from ritornello.core.run_layout import FLAGS, RECORDS
@@ -140,7 +141,7 @@ def save_model(
 def write_folder(folder: Path, files: dict[str, bytes]) -> None:
     """Write files into a folder, which is made if missing; its other files stay.
 
-    All files are written before the first of them takes its place; then each takes its place in
+    All files are on the disk before the first of them takes its place; then each takes its place in
     turn.
 
     Raises:
@@ -152,7 +153,9 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> None:
         remove_temporaries(folder)
         with ExitStack() as places:  # which are left in the reverse order
             for name, content in reversed(files.items()):
-                places.enter_context(atomic_path(folder / name)).write_bytes(content)
+                place = places.enter_context(atomic_path(folder / name))
+                place.write_bytes(content)
+                disk().sync(place)
     except OSError as error:
         raise ConfigError(f"Cannot write the folder {folder}: {error}.") from error
 

@@ -3,6 +3,7 @@ import os
 import threading
 from dataclasses import replace
 from datetime import datetime
+from shutil import copytree
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from ritornello.agent.acting.acting_model import FlatWeights
 from ritornello.agent.run import evaluating
 from ritornello.agent.run.evaluating import MAX_FAILURES, Following, InTurn
 from ritornello.agent.run.tally import new_tally
-from ritornello.agent.stored.best_evaluated import BEST, best_score, set_later_aside
+from ritornello.agent.stored.best_evaluated import BEST, best_score, keep, set_later_aside
 from ritornello.agent.stored.model_file import load_model
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing import evaluation
@@ -23,6 +24,7 @@ from ritornello.agent.testing.evaluation import (
     snapshot_layout,
 )
 from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.files import Disk, using
 from ritornello.flags.environment import EnvironmentFlags
 from ritornello.metrics.record import check_declared
 from tests.agent.light_followers import light_follower
@@ -91,6 +93,33 @@ def test_the_best_model_is_kept_with_the_very_weights_that_played(tmp_path):
     evaluated(tmp_path, order(updates=9, best=-1e9), seed=2)
     assert load_model(tmp_path / BEST).state["tally"]["updates"] == 9
     assert sorted(path.name for path in tmp_path.iterdir()) == [BEST]
+
+
+class Copying(Disk):
+    """Copies a folder before each change of a name in it, as a kill at that moment leaves it."""
+
+    def __init__(self, folder, copies):
+        self.folder, self.copies = folder, copies
+
+    def replace(self, source, target):
+        copytree(self.folder, self.copies / str(len(list(self.copies.iterdir()))))
+        super().replace(source, target)
+
+
+def test_a_kill_while_the_best_model_is_replaced_leaves_the_old_or_the_new_one(tmp_path):
+    run, copies = tmp_path / "run", tmp_path / "copies"
+    copies.mkdir()
+    spec = make_blueprint().env_spec.to_dict()
+    with using(Copying(run, copies)):
+        for n in (1.0, 2.0):
+            facts = {"env_spec": spec, "agent_steps": 10, "updates": int(n)}
+            keep(run, {"weight": torch.full((2,), n)}, {"lr": n}, facts, n)
+    found = [best_score(copies / str(left)) for left in range(6)]
+    assert found == [None, 1.0, 1.0, 1.0, 2.0, 2.0]
+    for left in range(4, 6):
+        best = load_model(copies / str(left) / BEST)
+        assert best.state["flags"] == {"lr": 2.0}
+        assert best.state["learner"]["model"]["weight"].tolist() == [2.0, 2.0]
 
 
 def test_rules_come_from_the_preset_and_what_the_network_needs_does_not():
