@@ -1,9 +1,10 @@
 """Evaluation during training: when it is due, and its results.
 
 * `InTurn`: in a reproducible run the trainer's thread plays, after the update at which an
-  evaluation falls due. A run that is resumed goes on exactly; an evaluation that the user
-  interrupts is played after the resume.
+  evaluation falls due. A run that is resumed goes on exactly.
 * `Following`: otherwise a process of its own plays.
+
+An evaluation that is not over when the run is saved or stopped is played after the resume.
 
 Neither touches what training draws or learns: models, environments and random streams are their
 own. Next to read: agent/testing/evaluation.py.
@@ -50,7 +51,7 @@ class Evaluating:
     """When an evaluation is due, and the last results. Belongs to the main thread."""
 
     def __init__(self, run: Run) -> None:
-        """Start nothing."""
+        """Start nothing; go on as the checkpoint says."""
         self._run = run
         self._blueprint = run.blueprint
         self._folder = run.folder.path
@@ -62,6 +63,11 @@ class Evaluating:
         self._looked_at, self._count = run.tally.agent_steps, 0
         self._news: dict[str, float] = {}
         self._best = best_score(self._folder)
+        state = run.saved("evaluation")
+        if state is not None:
+            with restoring("the checkpoint"), within("evaluation"):
+                self._load_state_dict(state)
+        run.more_state["evaluation"] = self.state_dict
 
     def look(self) -> None:
         """Do what is due. Called after each update, and often at other times."""
@@ -87,6 +93,24 @@ class Evaluating:
         """Return the metrics that are new since the last call."""
         news, self._news = self._news, {}
         return news
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state that a resume needs."""
+        return {
+            "looked_at": self._looked_at,
+            "count": self._count,
+            "news": dict(self._news),
+            "best": self._best,
+        }
+
+    def _load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._looked_at, self._count = whole(state, "looked_at"), whole(state, "count")
+        news = item(state, "news", dict)
+        with within("news"):
+            for name in news:
+                expect(str(name).startswith("evaluation/"), "a result of an evaluation", name)
+                check_declared(name)
+                self._news[name] = number(news, name)
 
     def close(self) -> None:
         """Remove what is unfinished, also of a session that was killed."""
@@ -152,15 +176,6 @@ class InTurn(Evaluating):
 
     _evaluation: Evaluation | None = None  # built for the first one
 
-    def __init__(self, run: Run) -> None:
-        """Go on as the checkpoint says."""
-        super().__init__(run)
-        state = run.saved("evaluation")
-        if state is not None:
-            with restoring("the checkpoint"), within("evaluation"):
-                self._load_state_dict(state)
-        run.more_state["evaluation"] = self.state_dict
-
     def look(self) -> None:
         """Play an evaluation if one is due."""
         if self.is_off or not (self._is_wanted or self._is_due()):
@@ -187,23 +202,8 @@ class InTurn(Evaluating):
         self._looked_at, self._is_wanted = order.agent_steps, False
         self._book(rows, done)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state that a resume needs."""
-        return {
-            "looked_at": self._looked_at,
-            "count": self._count,
-            "news": dict(self._news),
-            "best": self._best,
-        }
-
     def _load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._looked_at, self._count = whole(state, "looked_at"), whole(state, "count")
-        news = item(state, "news", dict)
-        with within("news"):
-            for name in news:
-                expect(str(name).startswith("evaluation/"), "a result of an evaluation", name)
-                check_declared(name)
-                self._news[name] = number(news, name)
+        super()._load_state_dict(state)
         if "best" in state:
             # The folder's may be of later updates, and set aside.
             self._best = number(state, "best", default=None)
@@ -230,6 +230,7 @@ class Following(Evaluating):
         self._warden = Warden()
         self._life = Supervised(NAME, self._warden)
         self._order_now: Order | None = None  # what it plays
+        self._looked_before = self._looked_at  # before that fell due
         self._rows: list[Row] = []
         self._last_look = time.monotonic()
         self._lives = self._failures = 0  # failures in a row
@@ -245,7 +246,8 @@ class Following(Evaluating):
         is_asked = self._is_wanted or self._is_due()
         if self.is_off or self._is_busy or not is_asked:
             return  # what falls due meanwhile is played afterwards
-        self._looked_at, self._is_wanted = self._run.tally.agent_steps, False
+        self._looked_before, self._looked_at = self._looked_at, self._run.tally.agent_steps
+        self._is_wanted = False
         if self._run.tally.updates > self._board.version:  # else these weights have played
             self._ask(self._order())
 
@@ -261,6 +263,11 @@ class Following(Evaluating):
                 said = True
             pipe = self._life.connection
             wait([] if pipe is None else [pipe], LOOK_S)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state that a resume needs; what is played now is due in it."""
+        due_since = self._looked_at if self._order_now is None else self._looked_before
+        return {**super().state_dict(), "looked_at": due_since}
 
     def values(self) -> dict[str, float]:
         """Return the metrics that are new since the last call, and the counter."""

@@ -305,9 +305,9 @@ def test_what_a_checkpoint_holds_of_it_is_checked(tmp_path):
 class Followed:
     """A Following with a light process, looked at until something holds."""
 
-    def __init__(self, folder, **flags):
+    def __init__(self, folder, state=None, steps=0, **flags):
         blueprint = make_blueprint(evaluate_every_steps=100, **flags)
-        self.folder, self.run = folder, FakeRun(folder, blueprint)
+        self.folder, self.run = folder, FakeRun(folder, blueprint, state, steps)
         self.made = Following(self.run)
         self.made._tasks = ("Test-v0",)
 
@@ -383,6 +383,25 @@ def test_the_last_one_that_is_due_is_played_to_its_end(follow, caplog):
     assert followed.played() == [1, 3]
     followed.finish(5, 400)  # due, and nobody had looked
     assert followed.played() == [1, 3, 5]
+
+
+@pytest.mark.process
+def test_what_a_stop_leaves_unplayed_is_played_after_the_resume(follow):
+    followed = follow()
+    followed.fall_due()
+    followed.until(lambda: followed.played() == [1])
+    followed.trouble("is slow")
+    followed.fall_due()
+    state = followed.run.more_state["evaluation"]()
+    assert (state["looked_at"], state["count"]) == (100, 1)
+    followed.made.close()
+    followed.trouble("")
+    resumed = follow(state=state, steps=200)
+    resumed.run.tally.updates = 2
+    resumed.until(lambda: resumed.played() == [2])
+    assert resumed.run.more_state["evaluation"]()["looked_at"] == 200
+    resumed.finish(3, 250)
+    assert resumed.played() == [2]
 
 
 @pytest.mark.process
