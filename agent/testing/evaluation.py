@@ -291,9 +291,8 @@ def follower_main(
                     raise RuntimeError(f"the board does not hold the weights of {order.updates}")
                 done = evaluation.play(order, end.send, lambda: beat(Phase.PLAYING))
                 end.send(replace(done, seconds=time.monotonic() - began_s))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # the trainer has hung up, or is gone
     except BaseException as error:
+        # Mostly the trainer has hung up; but a pipe of an environment may have ended as well.
         with contextlib.suppress(OSError):
             end.send(Failed(last_words("".join(traceback.format_exception(error)))))
         sys.exit(1)

@@ -1,4 +1,5 @@
 import json
+import multiprocessing
 import os
 import threading
 from dataclasses import replace
@@ -27,6 +28,7 @@ from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.files import Disk, using
 from ritornello.flags.environment import EnvironmentFlags
 from ritornello.metrics.record import check_declared
+from ritornello.transport.weights import WeightBoard
 from tests.agent.light_followers import light_follower
 from tests.agent.runs import BOTH_GAMES, COUNTING, make_blueprint
 from tests.deadlines import wait_until
@@ -300,6 +302,27 @@ def test_what_a_checkpoint_holds_of_it_is_checked(tmp_path):
     ):  # fmt: skip
         with pytest.raises(CheckpointError, match=r"\['evaluation'\]"):
             in_turn(tmp_path, state | change)
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), EOFError("no more")])
+def test_the_broken_pipe_of_an_environment_is_no_end_of_the_trainer(tmp_path, monkeypatch, error):
+    def fail(*arguments, **more):
+        raise error
+
+    blueprint, (ours, end) = make_blueprint(), multiprocessing.Pipe()
+    monkeypatch.setattr(evaluation, "ignore_interrupts", nothing)
+    monkeypatch.setattr(evaluation, "give_way", lambda niceness: None)
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    monkeypatch.setattr(evaluation, "play_games", fail)
+    lifeline = SimpleNamespace(hold=nothing, pulse=SimpleNamespace(beat=lambda phase: None))
+    board = WeightBoard(snapshot_layout(blueprint).nbytes)
+    with board.write(7) as block:
+        snapshot_layout(blueprint).pack(blueprint.learner().model, block)
+    ours.send(order())
+    with pytest.raises(SystemExit):
+        evaluation.follower_main(blueprint, tmp_path, board, end, lifeline)
+    assert type(error).__name__ in ours.recv().traceback
+    board.close()
 
 
 class Followed:
