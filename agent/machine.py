@@ -102,7 +102,8 @@ def stay_on_core(index: int) -> None:
     """
     if hasattr(os, "sched_setaffinity"):
         cores = usable_cores()
-        os.sched_setaffinity(0, {cores[index % len(cores)]})
+        with suppress(OSError):  # a container may forbid it
+            os.sched_setaffinity(0, {cores[index % len(cores)]})
 
 
 def cpu_count() -> int:

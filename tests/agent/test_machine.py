@@ -33,6 +33,14 @@ def test_what_is_given_is_taken_and_what_is_not_is_chosen_with_a_reason(monkeypa
     assert given.reasons == ()
 
 
+def test_a_worker_runs_where_a_container_forbids_to_choose_its_core(monkeypatch):
+    def refuse(*arguments):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse, raising=False)
+    machine.stay_on_core(0)
+
+
 def test_workers_stay_on_cores_only_if_there_is_one_for_each(monkeypatch):
     monkeypatch.setattr(machine, "cpu_quota", lambda: None)
     assert choose().pin_workers
