@@ -79,7 +79,12 @@ class Mixer:
         self._discarding_strategy = discarding_strategy
         self._drop_newest_next = False  # whose turn it is in "alternating": first an old unroll
         self._rng = rng
-        self.quotas = Quotas(ratios, batch_size, [b.consumes for b in buffers])
+        self.quotas = Quotas(
+            ratios,
+            batch_size,
+            [b.consumes for b in buffers],
+            [b.capacity if b.takes_turns else batch_size for b in buffers],
+        )
         self._pace = (
             None if max_draws_per_unroll is None else Pace(max_draws_per_unroll, batch_size)
         )

@@ -60,15 +60,20 @@ class Quotas:
     """
 
     def __init__(
-        self, ratios: Sequence[Fraction], batch_size: int, consumes: Sequence[bool] = ()
+        self,
+        ratios: Sequence[Fraction],
+        batch_size: int,
+        consumes: Sequence[bool] = (),
+        most: Sequence[int] = (),
     ) -> None:
         """Start with nothing carried.
 
         `ratios` are the share of each buffer in a batch, above 0 and of sum 1; `batch_size` is at
         least 1. `consumes` says which buffers are queues; without it the share of replay cannot be
-        changed.
+        changed. A batch has at most `most` draws of each buffer, its ratio * B or more.
         """
         self.batch_size = batch_size
+        self._most = tuple(most) or (batch_size,) * len(ratios)
         self._ratios, self._consumes = tuple(ratios), tuple(consumes) or (False,) * len(ratios)
         self._share: Fraction | None = None  # of replay, where somebody has changed it
         # Share of replay by the ratios of the start; None: it cannot be changed.
@@ -85,11 +90,14 @@ class Quotas:
     def next(self) -> list[int]:
         """Return the draws per buffer of the next batch: not negative, of sum `batch_size`."""
         due = [claim + carry for claim, carry in zip(self._claims, self.carry, strict=True)]
-        counts = [max(0, units // self._unit) for units in due]
+        counts = [
+            min(max(0, units // self._unit), most)
+            for units, most in zip(due, self._most, strict=True)
+        ]
         left = [units - count * self._unit for units, count in zip(due, counts, strict=True)]
         while (missing := self.batch_size - sum(counts)) != 0:
             step = 1 if missing > 0 else -1
-            able = [i for i in range(len(counts)) if counts[i] + step >= 0]
+            able = [i for i, most in enumerate(self._most) if 0 <= counts[i] + step <= most]
             neediest = max(able, key=lambda i: step * left[i])  # the first one, among equals
             counts[neediest] += step
             left[neediest] -= step * self._unit

@@ -128,6 +128,14 @@ def test_a_buffer_without_room_for_a_batch_is_refused():
     make_manager([circular(4)], 4)
 
 
+def test_a_buffer_of_one_batch_gives_no_more_than_it_holds():
+    parameters = [queue(4, 5 / 15), circular(1, 6 / 15), standard(20, 4 / 15)]
+    manager = make_manager(parameters, 2)
+    for made in range(60):  # by the shares alone, the eighth batch would take two of the circular
+        manager.insert(make_record(made), 0, timeout_s=0)
+        assert len(manager.sample(context(), timeout_s=0) or (1, 2)) == 2
+
+
 @pytest.mark.parametrize(
     ("parameters", "batch_size", "expected"),
     [

@@ -1,4 +1,6 @@
 from fractions import Fraction
+from itertools import cycle
+from math import ceil
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,15 +15,20 @@ def ratios_of(parts):
 PARTS = st.lists(st.integers(1, 100), min_size=1, max_size=6)
 
 
-@given(PARTS, st.integers(1, 64), st.integers(1, 60))
-def test_quotas_are_exact_in_the_long_run_and_fill_every_batch(parts, batch_size, batches):
+@given(PARTS, st.integers(1, 64), st.integers(1, 60), st.lists(st.booleans(), min_size=1))
+def test_quotas_are_exact_in_the_long_run_and_fill_every_batch(parts, batch_size, batches, small):
     ratios = ratios_of(parts)
-    quotas = Quotas(ratios, batch_size)
+    most = [
+        ceil(ratio * batch_size) if is_small else batch_size
+        for ratio, is_small in zip(ratios, cycle(small), strict=False)
+    ]
+    quotas = Quotas(ratios, batch_size, most=most)
     totals = [0] * len(ratios)
     for k in range(1, batches + 1):
         got = quotas.next()
         assert sum(got) == batch_size
         assert min(got) >= 0
+        assert all(n <= highest for n, highest in zip(got, most, strict=True))
         totals = [total + n for total, n in zip(totals, got, strict=True)]
         wanted = [ratio * batch_size * k for ratio in ratios]
         assert all(abs(t - w) < len(parts) for t, w in zip(totals, wanted, strict=True))
