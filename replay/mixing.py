@@ -82,7 +82,8 @@ class Mixer:
         self.quotas = Quotas(
             ratios,
             batch_size,
-            [b.consumes for b in buffers],
+            # Another share could be more than a circular buffer holds, and would change its N.
+            [] if any(b.takes_turns for b in buffers) else [b.consumes for b in buffers],
             [b.capacity if b.takes_turns else batch_size for b in buffers],
         )
         self._pace = (

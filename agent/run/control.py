@@ -249,7 +249,7 @@ def _settings_of(run: Run) -> dict[str, Apply]:
     if entropy is not None:
         settings["entropy_factor"] = entropy
     replay = run.experience.replay
-    if replay.own_share is not None:  # a queue and another buffer
+    if replay.own_share is not None:  # a queue and another buffer, none circular
         # As a fraction of small numbers, in which quotas are exact.
         settings["replay_share"] = lambda share: replay.set_replay_share(
             Fraction(share).limit_denominator(FINEST_SHARE)

@@ -136,6 +136,11 @@ def test_a_buffer_of_one_batch_gives_no_more_than_it_holds():
         assert len(manager.sample(context(), timeout_s=0) or (1, 2)) == 2
 
 
+def test_its_share_stays_while_a_run_goes_on():
+    assert make_manager([queue(16, 0.5), circular(16, 0.5)], 32).own_share is None
+    assert make_manager([queue(16, 0.5), standard(16, 0.5)], 32).own_share == 0.5
+
+
 @pytest.mark.parametrize(
     ("parameters", "batch_size", "expected"),
     [
