@@ -85,8 +85,8 @@ class Control:
         self._never = threading.Event()
         self.is_paused = False
         self.stop_asked = False
-        if self._listens and not self._folder.is_symlink():
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if self._listens and not self._folder.is_symlink():
                 remove_temporaries(self._folder)  # of a session that was killed
         for name in self._names():
             self._refuse(name, "it was written before this session began")
@@ -155,10 +155,10 @@ class Control:
     # --- files -----------------------------------------------------------------------------------
 
     def _names(self) -> list[str]:
-        """Return the names of control files, oldest first; none if the folder is no folder."""
-        if not self._listens or self._folder.is_symlink():
-            return []
+        """Return the names of control files, oldest first; none if the folder cannot be read."""
         try:
+            if not self._listens or self._folder.is_symlink():
+                return []
             with os.scandir(self._folder) as entries:
                 found = [
                     (entry.stat(follow_symlinks=False).st_mtime_ns, entry.name)

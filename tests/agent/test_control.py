@@ -4,6 +4,7 @@ import os
 import uuid
 from dataclasses import dataclass
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -277,4 +278,16 @@ def test_a_file_that_cannot_be_taken_away_is_answered_once(steered, monkeypatch)
     steered.put(b"no command")
     for _ in range(3):
         steered.look()
+    assert steered.saves == 1
+
+
+def test_a_folder_that_a_disk_refuses_for_a_while_ends_no_run(steered, monkeypatch):
+    """Such as the network disk of a user whose ticket has expired: not even links can be told."""
+    write_command(steered.folder, "save")
+    with monkeypatch.context() as refused:
+        for name in ("lstat", "stat", "scandir"):
+            refused.setattr(os, name, mock.Mock(side_effect=PermissionError(13, "refused")))
+        steered.look()
+    assert not steered.saves
+    steered.look()
     assert steered.saves == 1
