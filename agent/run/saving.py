@@ -226,8 +226,9 @@ class Saving:
             )  # fmt: skip
             return
         began = time.monotonic()
-        path = self._writer.save_replay(self._tally.updates, self._replay.state_dict(contents=True))
-        save_time.note(path.stat().st_size, time.monotonic() - began)
+        contents = self._replay.state_dict(contents=True)
+        size = self._writer.save_replay(self._tally.updates, contents)
+        save_time.note(size, time.monotonic() - began)
 
     def _save_best(self) -> bool:
         score = self._tally.games.full_mean

@@ -134,22 +134,28 @@ class CheckpointWriter:
                 self._drop_old(updates)
         except OSError as error:
             raise CheckpointError(
-                f"{path} or a milestone is not saved: {error.strerror or error}"
+                f"{path} or a milestone is not saved: {error.strerror or error}."
             ) from error
         return path
 
-    def save_replay(self, updates: int, contents: Mapping[str, Any]) -> Path:
+    def save_replay(self, updates: int, contents: Mapping[str, Any]) -> int:
         """Add the contents of the buffers to the checkpoint of an update, and drop those beyond K.
+
+        Returns:
+          The size of their file in bytes.
 
         Raises:
           CheckpointError: if the disk is full or refuses. The weights of the update, and all
             earlier checkpoints with their contents, stay.
         """
         path = self.folder / replay_name(updates)
-        if not path.exists():
-            write_tree(path, encode(contents))
-        self._drop_old(updates)
-        return path
+        try:
+            if not path.exists():
+                write_tree(path, encode(contents))
+            self._drop_old(updates)
+            return path.stat().st_size
+        except OSError as error:
+            raise CheckpointError(f"{path} is not saved: {error.strerror or error}.") from error
 
     def _write(
         self,

@@ -1,7 +1,9 @@
+import errno
 import logging
 import math
 import time
 from dataclasses import replace
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -182,6 +184,18 @@ def test_whoever_is_ended_while_saving_goes_on_from_the_newest_weights_and_some_
         checkpoint = load(folder)
         found.append(f"{checkpoint.state['updates']} {checkpoint.load_replay()['n']} {end}")
     assert list(dict.fromkeys(found)) == ["1 1 cut", "2 1 cut", "2 2 cut", "2 2 whole"]
+
+
+def test_a_disk_that_does_not_list_its_files_once_replay_is_written_has_refused_a_save(
+    tmp_path, monkeypatch
+):
+    """A run is ended by what is no CheckpointError; this one it tries again."""
+    writer = CheckpointWriter(tmp_path)
+    writer.save(state_at(1), updates=1, agent_steps=1, replay_follows=True)
+    stale = OSError(errno.ESTALE, "Stale file handle")
+    monkeypatch.setattr(Path, "iterdir", mock.Mock(side_effect=stale))
+    with pytest.raises(CheckpointError, match=r"000001\.replay is not saved: Stale file handle\."):
+        writer.save_replay(1, {"n": 1})
 
 
 def test_replay_that_cannot_be_saved_in_time_is_left_out_and_that_is_said_before(
