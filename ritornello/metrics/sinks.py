@@ -177,7 +177,8 @@ class TextFilesSink(Sink):
             self._last_lr = values["optimiser/lr"]
             self._line("lr_file.txt", record, self._last_lr)
         if self._games_of_record:
-            elapsed = duration(record.wall_s)
+            minutes, seconds = divmod(int(record.wall_s), 60)  # days would be one more column
+            elapsed = f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
             self._files[TIMES].write(
                 f"{self._games_of_record},{elapsed},{record.wall_s:.3f},{record.updates}\n"
             )

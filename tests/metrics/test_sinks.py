@@ -76,6 +76,16 @@ def test_games_that_no_record_has_counted_yet_are_counted_by_the_next_session(tm
         assert [line.split(",")[0] for line in lines] == counted
 
 
+def test_a_run_of_days_has_no_other_columns_than_one_of_minutes(tmp_path):
+    sink = TextFilesSink(tmp_path, batch_size=4, unroll_length=5)
+    for wall_s in (59.9, 3 * 86400 + 61.5):
+        sink.episode(game(1.0), Record())
+        sink.write(Record(updates=4, wall_s=wall_s))
+    sink.close()
+    lines = (tmp_path / "Train_time.txt").read_text().splitlines()
+    assert lines == ["1,0:00:59,59.900,4", "1,72:01:01,259261.500,4"]
+
+
 class Listener:
     def __init__(self, heard, fails=False):
         self.heard, self.fails = heard, fails
