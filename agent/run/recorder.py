@@ -13,7 +13,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from ritornello.metrics.hardware import Hardware
 from ritornello.metrics.health import Diagnosis, Finding
 from ritornello.metrics.meters import Speed
 from ritornello.metrics.record import Record
-from ritornello.metrics.run_files import read_records
+from ritornello.metrics.run_files import each_record
 from ritornello.metrics.sinks import Sink
 
 if TYPE_CHECKING:
@@ -47,13 +47,18 @@ class Recorder:
         self._sink = sink
         self._evaluating = evaluating
         self._diagnosis = Diagnosis()
-        earlier = read_records(run.folder.path)
-        self.findings: list[Finding] = [f for r in earlier for f in self._diagnosis.add(r)]
-        self._hardware = Hardware(earlier)
+        self.findings: list[Finding] = []
+        self._hardware = Hardware(self._earlier())
         self._capacity = CapacityWatch(unrolls_when_full(run.blueprint), run.flags)
         self._began = run.tally.counters()  # of this session
         self._speed = Speed(self._began)
         self._shown_s = -math.inf
+
+    def _earlier(self) -> Iterator[Record]:
+        """Yield the records of earlier sessions, whose findings are noted on the way."""
+        for record in each_record(self._run.folder.path):
+            self.findings += self._diagnosis.add(record)
+            yield record
 
     @property
     def energy(self) -> EnergyBook:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -126,7 +127,8 @@ class Record:
             wall_s = float(data["wall_s"])
             if not math.isfinite(wall_s):
                 raise ValueError(f"wall_s is {wall_s}")
-            values = {str(name): float(value) for name, value in data["values"].items()}
+            # All records of a run have the same names: one copy of each in memory.
+            values = {sys.intern(name): float(value) for name, value in data["values"].items()}
             return cls(**counters, wall_s=wall_s, values=values)
         except (TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a line of metrics.jsonl: {error!r:.100}") from error

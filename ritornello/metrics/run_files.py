@@ -46,11 +46,14 @@ class Games:
 
 def read_records(folder: Path) -> list[Record]:
     """Return the records of metrics.jsonl."""
-    records = []
+    return list(each_record(folder))
+
+
+def each_record(folder: Path) -> Iterator[Record]:
+    """Yield the records of metrics.jsonl, which are gigabytes after weeks, one after the other."""
     for line in _lines(folder / RECORDS):
         with contextlib.suppress(ValueError):
-            records.append(Record.from_json(line))
-    return records
+            yield Record.from_json(line)
 
 
 def last_record(folder: Path) -> Record | None:
@@ -190,16 +193,16 @@ def force_to_disk(paths: Iterable[Path]) -> None:
         disk().sync_folder(folder)
 
 
-def _lines(path: Path) -> list[str]:
-    """Return the whole lines of a file; none if it is missing or cannot be read."""
+def _lines(path: Path) -> Iterator[str]:
+    """Yield the whole lines of a file; none if it is missing, or from where it cannot be read."""
     if not path.exists():
-        return []
+        return
     try:
         if not path.is_file():  # opening a pipe would wait for somebody to write
             raise OSError("it is not a file")
         with path.open("rb") as file:
-            lines = [line for line in file if line.endswith(b"\n")]
-            return [line.decode("utf-8", "replace") for line in lines]
+            for line in file:
+                if line.endswith(b"\n"):
+                    yield line.decode("utf-8", "replace")
     except OSError as error:
         log.warning("%s is passed over: %s", path, error)
-        return []

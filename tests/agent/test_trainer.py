@@ -1,5 +1,6 @@
 import contextlib
 import json
+import tracemalloc
 from contextlib import closing
 from dataclasses import asdict, replace
 
@@ -12,6 +13,7 @@ import ritornello.agent.run.trainer
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.agent.run.experience import Experience, Moment, Serial, WorkerReport
+from ritornello.agent.run.recorder import Recorder
 from ritornello.agent.run.run import Run
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import load
@@ -19,6 +21,8 @@ from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import WorkerDied
 from ritornello.metrics.health import Finding
+from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import read_records
 from ritornello.metrics.sinks import JsonLinesSink
 from ritornello.transport.channel import WorkerStats
 from tests.agent.runs import Noted, make_blueprint
@@ -58,6 +62,24 @@ def test_findings_are_logged_and_end_up_in_the_summary_also_after_a_resume(
     assert more > 0
     assert len(resumed.findings) == records + more
     assert sum(line.startswith("health: ") for line in caplog.messages) == more
+
+
+def test_the_records_of_a_long_run_do_not_fill_the_memory_of_who_goes_on_with_it(tmp_path):
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    with closing(JsonLinesSink(folder.metrics_file)) as sink:
+        for n in range(500):
+            values = {f"loss/name_of_a_metric_{n}": float(n) for n in range(50)}
+            sink.write(Record(n, n, n, n, float(n), values))
+    run = Run(make_blueprint(), folder)
+    tracemalloc.start()
+    recorder = Recorder(run, Noted(), None)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert not recorder.findings
+    size = folder.metrics_file.stat().st_size
+    assert peak < size / 4
+    first, *_, last = read_records(folder.path)
+    assert all(name is same for name, same in zip(first.values, last.values, strict=True))
 
 
 def test_unrolls_of_another_layout_that_waited_when_it_was_saved_are_left_behind(tmp_path):
