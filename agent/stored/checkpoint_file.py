@@ -31,6 +31,16 @@ from ritornello.core.errors import CheckpointError, first_line
 from ritornello.core.files import disk
 
 FORMAT_VERSION = 1
+# What the system says of no bytes, but of who reads, or of a disk that is away: rights, tickets of
+# network disks, limits. A run that went on from an older file would set this one aside.
+REFUSALS = {
+    getattr(errno, name, -1)
+    for name in (
+        *("EACCES", "EPERM", "EKEYEXPIRED", "EKEYREVOKED", "EKEYREJECTED", "ENOKEY"),
+        *("ESTALE", "ETIMEDOUT", "EHOSTDOWN", "EHOSTUNREACH", "ENOTCONN"),
+        *("EMFILE", "ENFILE", "ENOMEM"),
+    )
+}
 # The last bytes of an archive: where its directory starts, a mark, where this begins (of archives
 # beyond 4 GB); a mark, where the directory starts, the length of a comment.
 _END = struct.Struct("<48xQ4s4xQ4x4s12xIH")
@@ -100,11 +110,6 @@ def read_tree(path: Path) -> dict[str, Any]:
             raise ValueError(f"its state is a {type(decoded).__name__}")
     except FileNotFoundError as error:
         raise DamagedFile(f"{path} is missing.") from error
-    except PermissionError as error:
-        # Not damage: a run that goes on from an older one would set this one aside.
-        raise CheckpointError(
-            f"{path} may not be read: {error.strerror}. Have its owner let you read it."
-        ) from error
     except _OtherVersion:
         raise
     except pickle.UnpicklingError as error:
@@ -114,6 +119,12 @@ def read_tree(path: Path) -> dict[str, Any]:
             "python -m ritornello.agent.torchbeast.)"
         ) from error
     except Exception as error:  # nobody lists what the bytes of a stranger can make a reader raise
+        refusal = _refusal(error)
+        if refusal is not None:
+            raise CheckpointError(
+                f"{path} may not be read: {refusal}. It need not be damaged: once that is mended, "
+                "give the same command again."
+            ) from error
         raise DamagedFile(
             f"{path} is damaged or not a checkpoint of ours: {first_line(error)}."
         ) from error
@@ -155,6 +166,14 @@ def check_sizes(archive: zipfile.ZipFile, path: Path) -> None:
         mark_64 == b"PK\6\7" and (start_64, end_64) != (start, size - _END.size)
     ):
         raise ValueError("its directory is not where its end says")
+
+
+def _refusal(error: BaseException) -> str | None:
+    """Return why the system refuses to read, in words; None if the bytes are to blame."""
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):  # of torch
+        return "there is not enough memory"
+    cause = _os_error(error)
+    return cause.strerror if cause is not None and cause.errno in REFUSALS else None
 
 
 def _os_error(error: BaseException) -> OSError | None:

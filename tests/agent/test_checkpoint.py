@@ -4,6 +4,7 @@ import sys
 import weakref
 from collections import OrderedDict
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -165,14 +166,23 @@ def test_another_format_version_is_an_error_and_not_damage(tmp_path):
         load(tmp_path)
 
 
-def test_a_newest_checkpoint_that_may_not_be_read_is_an_error_and_not_damage(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        PermissionError(errno.EACCES, "Permission denied"),
+        OSError(errno.ESTALE, "Stale file handle"),
+        OSError(errno.EMFILE, "Too many open files"),
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ],
+)
+def test_a_newest_checkpoint_that_cannot_be_read_now_is_an_error_and_not_damage(
+    tmp_path, monkeypatch, refusal
+):
     save_several(tmp_path, [1, 2])
-
-    def refuse(path):
-        raise PermissionError(errno.EACCES, "Permission denied", str(path))
-
-    monkeypatch.setattr(checkpoint_file, "_check_archive", refuse)
-    with pytest.raises(CheckpointError, match="update_000000002.pt may not be read: Permission"):
+    monkeypatch.setattr(checkpoint_file, "_check_archive", mock.Mock(side_effect=refusal))
+    said = getattr(refusal, "strerror", None) or "there is not enough memory"
+    with pytest.raises(CheckpointError, match=f"update_000000002.pt may not be read: {said}"):
         load(tmp_path)
 
 
