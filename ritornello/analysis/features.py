@@ -132,7 +132,7 @@ def replay_points(agent: LoadedAgent, count: int, buffer: str = "") -> Points:
     """
     if find_model_folder(agent.url) is not None:
         raise ConfigError(f"{agent.url} is a model folder, which holds no replay. Give a run.")
-    checkpoint = load(agent.url)
+    checkpoint = load(agent.path)  # a run that trains may have a newer one by now
     items = _items_of(agent, checkpoint, buffer)
     steps = agent.blueprint.schema.unroll_length
     rows = evenly(steps, ROWS_PER_UNROLL)

@@ -35,6 +35,7 @@ class LoadedAgent:
     model: ActorCritic  # fp32, eval mode, on the CPU
     blueprint: Blueprint  # its flags (`blueprint.flags`) and shapes
     url: str  # url as it was given
+    path: Path  # of the checkpoint file or model folder that it meant then
     agent_steps: int  # agent steps of its training
     label: str  # short, for legends and file names
     folder: Path  # default folder for analyses of it
@@ -94,6 +95,7 @@ def load_agent(url: str, overrides: Sequence[str] = ()) -> LoadedAgent:
         model.eval(),
         blueprint,
         url,
+        checkpoint.path,
         checkpoint.agent_steps,
         output.name if run is None else f"{run.name}-{path.stem}",
         output / "analysis",

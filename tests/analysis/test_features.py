@@ -1,10 +1,12 @@
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
 
 from ritornello.agent.pools.serial_pool import SerialPool
+from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.analysis import features
 from ritornello.analysis.features import game_points, main, pca
@@ -101,6 +103,16 @@ def test_a_replay_is_mapped_with_the_age_of_its_unrolls(saved, tmp_path, monkeyp
     assert (output / "features_replay.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ConfigError, match=r"--buffer=elite: expected one that holds.*standard \(8"):
         main([*arguments, "--buffer=elite"])
+
+
+def test_weights_and_replay_are_of_one_checkpoint_also_of_a_run_that_trains(saved, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(saved, run)
+    agent, checkpoint = load_agent(str(run)), load(run)
+    state = {**checkpoint.state, "tally": {"agent_steps": 900, "updates": 90}}
+    writer = CheckpointWriter(run / "checkpoints")
+    writer.save(state, updates=90, agent_steps=900, replay=checkpoint.load_replay())
+    assert features.replay_points(agent, 12, "standard").colours["age"].max() <= 4
 
 
 def test_what_has_no_replay_is_refused(tmp_path):
