@@ -59,6 +59,7 @@ class Answer(NamedTuple):
     text: str
     figure_name: str = ""
     draw: Callable[[], Figure | None] = lambda: None
+    curves: int = 0  # CSV files that are written
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -72,11 +73,15 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(answer.text)
     if options.output:
         write_text(options.output / f"{answer.name}.md", answer.text)
+        names = [f"{answer.name}.md"]
         figure = answer.draw()
         if figure is not None:
-            save(figure, options.output / f"{answer.figure_name}.png")
+            names.append(f"{answer.figure_name}.png")
+            save(figure, options.output / names[-1])
+        if answer.curves:
+            names.append(f"{answer.curves} CSV files")
         with reader_may_leave():
-            say_written(options.output, f"{answer.name}.md")
+            say_written(options.output, *names)
     return 0
 
 
@@ -96,9 +101,8 @@ def _of_trainings(options: argparse.Namespace, places: Sequence[str]) -> Answer:
     else:
         text = page(games, notes, options.against)
         answer = Answer("table", text, "curves", lambda: games_figure(games))
-    for thin in runs_of(games) if options.output else ():
-        write_csv(thin, options.output)
-    return answer
+    written = [write_csv(thin, options.output) for thin in runs_of(games) if options.output]
+    return answer._replace(curves=len(written))
 
 
 def _of_tests(options: argparse.Namespace) -> Answer:

@@ -105,7 +105,8 @@ def test_the_files_make_the_same_table_as_the_runs(two_games, tmp_path, capsys):
     output = tmp_path / "docs"
     assert main([f"--sequence_folder={two_games}", f"--output={output}"]) == 0
     first = (output / "table.md").read_text()
-    assert first in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert shown == f"{first}written to {output}: table.md, curves.png, 8 CSV files\n"
     assert (output / "curves.png").read_bytes().startswith(b"\x89PNG")
     names = sorted(path.name for path in output.glob("*.csv"))
     assert len(names) == 8
