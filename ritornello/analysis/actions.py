@@ -18,6 +18,7 @@ from ritornello.agent.stored.checkpoint_folder import ON_HUB
 from ritornello.analysis.options import (
     add,
     agent_parser,
+    places_in,
     progress,
     say_written,
     split_label,
@@ -118,11 +119,15 @@ def mean_of(values: np.ndarray) -> list[dict[str, float | None]]:
     return [{"mean": mean, "low": low, "high": high} for mean, low, high in found]
 
 
+def _is_there(url: str) -> bool:
+    return url.startswith(ON_HUB) or Path(url).exists()
+
+
 def _load(places: str, env: str | None) -> dict[str, tuple[LoadedAgent, list[int]]]:
     """Return label -> (agent, numbers of the games that it plays)."""
     agents: dict[str, tuple[LoadedAgent, list[int]]] = {}
-    for place in filter(None, places.split(",")):
-        label, url = split_label(place, lambda url: url.startswith(ON_HUB) or Path(url).exists())
+    for place in places_in(places, _is_there):
+        label, url = split_label(place, _is_there)
         agent, task = load_player(url, env)
         _ = agent.env_spec.action_count  # ConfigError of actions that cannot be counted
         name = label or agent.label

@@ -23,7 +23,7 @@ from ritornello.analysis.comparison import (
     page,
     runs_of,
 )
-from ritornello.analysis.options import at_least, command_parser, say_written
+from ritornello.analysis.options import at_least, command_parser, places_in, say_written
 from ritornello.analysis.profiles import profiles_figure, profiles_page, scored_of
 from ritornello.analysis.runs import find_runs, write_csv
 from ritornello.analysis.to_score import to_score_page
@@ -107,14 +107,14 @@ def _of_trainings(options: argparse.Namespace, places: Sequence[str]) -> Answer:
 
 def _of_tests(options: argparse.Namespace) -> Answer:
     """Compare tables of tested agents."""
-    tables = read_tables([place for place in options.scores.split(",") if place])
+    tables = read_tables(places_in(options.scores))
     text = scores_page(tables, options.at_steps)
     return Answer("scores", text, "scores", lambda: scores_figure(tables))
 
 
 def _places(options: argparse.Namespace) -> list[str]:
     """Return the places of the runs; refuse options that do not go together."""
-    places = [place for place in options.runs.split(",") if place]
+    places = places_in(options.runs)
     if options.sequence_folder:
         if not (Path(options.sequence_folder) / STATE_FILE).exists():
             raise ConfigError(

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.models.pixels import PIXEL_MAX
 from ritornello.analysis.figure import evenly, heat_map
-from ritornello.analysis.options import agent_parser, say_written
+from ritornello.analysis.options import agent_parser, places_in, say_written
 from ritornello.analysis.playing import LoadedAgent, load_agent, play_many
 from ritornello.core.atomic_file import writable_folder
 from ritornello.core.errors import ConfigError
@@ -63,8 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--with", dest="others", default="", metavar="PLACE,...", help=about)
     options: argparse.Namespace = parser.parse_args(arguments)
     agent = load_agent(options.load_model_url)
-    places = [place for place in options.others.split(",") if place]
-    others = {place: load_agent(place) for place in places}
+    others = {place: load_agent(place) for place in places_in(options.others)}
     own_shape = tuple(agent.model.obs_shape)
     for place, other in others.items():
         if tuple(other.model.obs_shape) != own_shape:

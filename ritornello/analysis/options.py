@@ -122,6 +122,24 @@ def split_label(place: str, is_there: Callable[[str], object] = matching) -> tup
     return None, place
 
 
+def places_in(text: str, is_there: Callable[[str], object] = matching) -> list[str]:
+    """Split a list of places at its commas, but for those within a path that is there.
+
+    Each place may have a label, without a comma; the arguments are those of `split_label`.
+    """
+
+    def is_place(text: str) -> bool:
+        label, pattern = split_label(text, is_there)
+        return "," not in (label or "") and bool(is_there(pattern))
+
+    parts, places = text.split(","), list[str]()
+    while parts:
+        joined = [",".join(parts[:count]) for count in range(1, len(parts) + 1)]
+        places.append(next(filter(is_place, joined), parts[0]))
+        del parts[: places[-1].count(",") + 1]
+    return [place for place in places if place]
+
+
 def at_least(least: int) -> Callable[[str], int]:
     """Return the `type` of an option that is a whole number from `least` on."""
 

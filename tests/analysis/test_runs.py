@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ritornello.analysis.comparison import compare
-from ritornello.analysis.options import matching
+from ritornello.analysis.options import matching, places_in
 from ritornello.analysis.run_facts import own_commands
 from ritornello.analysis.runs import MAX_ROWS, find_runs, thinned, write_csv
 from ritornello.core.errors import ConfigError
@@ -267,6 +267,17 @@ def test_a_folder_that_exists_is_no_pattern_wherever_it_stands(tmp_path, folder)
     assert matching(str(tmp_path / folder / "r*")) == [tmp_path / folder / "run"]
     assert tmp_path / "b1" in matching(str(tmp_path / "b1*"))
     assert matching(str(tmp_path / "none" / "*")) == []
+
+
+def test_a_comma_within_a_path_that_is_there_ends_no_place(tmp_path):
+    odd = tmp_path / "first, then" / "a,b"
+    for each in (odd, tmp_path / "c"):
+        each.mkdir(parents=True)
+    for places in ([f"{odd}"], [f"x={odd}", f"{tmp_path}/c"], ["typo", f"y={tmp_path}/first, t*"]):
+        assert places_in(",".join(places)) == places
+    wrong = [f"x={tmp_path}/typo", f"y={tmp_path}/c"]
+    assert places_in(",".join(wrong)) == wrong, "the second is no end of the first, with a label"
+    assert places_in(f",{odd.parent}/*,,") == [f"{odd.parent}/*"]
 
 
 def test_the_command_of_a_run_names_no_folder_of_its_machine_however_it_was_resumed():
