@@ -22,6 +22,7 @@ from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.core.saved_state import restoring
+from ritornello.flags.earlier import modern
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS
 
@@ -85,12 +86,12 @@ def check_session(checkpoint: Checkpoint, blueprint: Blueprint) -> Checkpoint:
       CheckpointError: if there is nothing to resume in it, or the state cannot have been written by
         this program.
     """
+    check_units(checkpoint, blueprint.flags)
     if not checkpoint.can_resume:
         return checkpoint
     resumes = blueprint.flags.op_mode == "train_w_load"
     makes_folder = blueprint.flags.new_run_folder or run_of(checkpoint.path) is None
     with restoring(str(checkpoint.path)):
-        _check_pixels(checkpoint, blueprint)
         if not (resumes and makes_folder):
             check_folder(checkpoint)
         return check_resume(checkpoint, blueprint) if resumes else checkpoint
@@ -185,16 +186,17 @@ def _check_replay_of_several(checkpoint: Checkpoint, blueprint: Blueprint) -> No
         )
 
 
-def _check_pixels(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
-    """Refuse another use of the same pixel statistics, which no shape tells apart."""
-    now = blueprint.flags.normalise_pixels
-    then = checkpoint.state["flags"].get("normalise_pixels")
-    if isinstance(then, str) and {then, now} == {"each", "rare"}:
-        raise ConfigError(
-            f"--normalise_pixels={now}, but {checkpoint.path} is of a run with "
-            f"--normalise_pixels={then}, whose network saw its pixels in other units: expected the "
-            "same. Leave the flag out."
-        )
+def check_units(checkpoint: Checkpoint, flags: Flags) -> None:
+    """Refuse inputs in other units than those of the weights, which no shape tells apart."""
+    saved = modern(checkpoint.state["flags"])
+    for name, odd in (("normalise_pixels", "rare"), ("use_last_reward", "raw")):
+        now, then = getattr(flags, name), saved.get(name)
+        if then not in (now, None) and odd in (now, then):
+            raise ConfigError(
+                f"--{name}={now}, but {checkpoint.path} is of a run with "
+                f"--{name}={shown_text(str(then))}, whose network saw that in other units: "
+                "expected the same. Leave the flag out."
+            )
 
 
 def _check_exactness(checkpoint: Checkpoint, blueprint: Blueprint) -> list[str]:

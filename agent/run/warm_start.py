@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ritornello.agent.assembly import Blueprint, model_of_shapes
 from ritornello.agent.models.action_values import EPSILON
+from ritornello.agent.run.checks import check_units
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.model_file import check_weights
 from ritornello.core.errors import CheckpointError, ConfigError
@@ -79,12 +80,13 @@ def warm_start(checkpoint: Checkpoint, blueprint: Blueprint) -> WarmStart:
 
     Raises:
       CheckpointError: if the weights are of another network, or for other observations or actions.
-      ConfigError: if PopArt is to be switched off under a head that predicts in its units.
+      ConfigError: if values or inputs would be in other units than those of the weights.
     """
     checkpoint.check_spec(blueprint.env_spec)
     flags, new = blueprint.flags, blueprint.env_spec
     old = EnvSpec.from_dict(checkpoint.state["env_spec"])
     check_weights(checkpoint, model_of_shapes(flags, replace(new, env_id=old.env_id)))
+    check_units(checkpoint, flags)
     if checkpoint.state["flags"].get("use_popart", False) and not flags.use_popart:
         raise ConfigError(
             f"--use_popart=False, but the values of {checkpoint.path} are in the units of its "

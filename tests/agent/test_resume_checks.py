@@ -23,7 +23,7 @@ SMALL = (
     "--precision=fp32", "--r_f_steps=5", "--batch_size=4", "--worker_count=2",
     "--envs_per_worker=2", "--feature_out_layer_size=16", "--save_model_period=5",
     "--learner_thread_count=1", "--training_fill_in_factor=0.01", "--avg_buff_size=5",
-    "--normalise_pixels=each", *QUIET,
+    "--normalise_pixels=each", "--use_last_reward=True", *QUIET,
 )  # fmt: skip
 OTHER_GAME = BOTH_GAMES.split(",")[1]
 TABLES = (SCORES, SCORES_PER_LIFE)
@@ -103,8 +103,12 @@ def test_settings_of_the_optimiser_come_from_the_flags_of_the_session(run):
 
 
 @pytest.mark.parametrize(
-    "flag", ["--use_popart=False", "--normalise_pixels=rare", "--reward_clipping_method=log"]
-)
+    "flag",
+    [
+        "--use_popart=False", "--normalise_pixels=rare", "--reward_clipping_method=log",
+        "--use_last_reward=raw",
+    ],
+)  # fmt: skip
 def test_what_values_and_pixels_are_measured_in_cannot_be_switched(run, flag):
     refused(run, flag, match=f"{flag}, but .*expected the same")
 

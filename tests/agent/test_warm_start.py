@@ -102,6 +102,20 @@ def test_a_new_game_has_the_head_that_any_new_run_would_have():
         assert not torch.equal(got[0], drawn[f"value_head.{name}"][0]), name
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"normalise_pixels": "each"}, {"normalise_pixels": "rare"}),
+        ({"use_last_reward": "raw"}, {"use_last_reward": True}),
+    ],
+)
+def test_inputs_in_other_units_are_refused(before, after):
+    checkpoint = trained(make_blueprint(ONE, **before))
+    (name,) = before
+    with pytest.raises(ConfigError, match=f"--{name}={after[name]}, but .*expected the same"):
+        warm_start(checkpoint, make_blueprint(ONE, **after))
+
+
 def test_who_acts_by_values_of_actions_explores_anew_before_the_first_update():
     blueprint = make_blueprint(ONE, algorithm="q_lambda", use_popart=False)
     checkpoint = trained(blueprint)
