@@ -34,7 +34,7 @@ import sys
 from typing import NoReturn
 
 from ritornello.agent.learners.place import ALONE_HERE, Place, learners_wanted
-from ritornello.core.command_line import printable, reader_may_leave
+from ritornello.core.command_line import printable, reader_may_leave, show_what_can_be_shown
 from ritornello.core.leaving import leave
 from ritornello.core.process_death import end_with_starter, mark_own_children
 from ritornello.core.process_settings import restart_with_settings
@@ -171,6 +171,7 @@ def run_as_program() -> NoReturn:
     mark_own_children()
     restart_with_settings()
     end_with_starter()
+    show_what_can_be_shown()
     argv = sys.argv[1:]
     place = place_among_learners()
     count = learners_wanted(argv) if place.world_size == 1 else 1

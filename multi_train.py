@@ -63,7 +63,7 @@ from ritornello.analysis.compare_sequence import (
     write_report,
 )
 from ritornello.command import command_line
-from ritornello.core.command_line import add_switch, printable, with_home
+from ritornello.core.command_line import add_switch, printable, show_what_can_be_shown, with_home
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown_text
@@ -318,6 +318,7 @@ def run_as_program() -> NoReturn:
     """Do what the command line says, and exit with the status."""
     answer_by(_leave)
     let_through()
+    show_what_can_be_shown()
     leave(main())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import re
 import shutil
@@ -33,6 +34,15 @@ def reader_may_leave() -> Iterator[None]:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())  # else the interpreter complains when it ends
         os.close(nowhere)
+
+
+def show_what_can_be_shown() -> None:
+    """Print ? from now on for what the encoding of the output lacks, in place of an error.
+
+    Latin-1, say, has no bars of a panel and no dash for a missing value.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
 
 
 def add_switch(

@@ -117,12 +117,14 @@ class ConsoleSink(Sink):
 
     def close(self) -> None:
         """Show the last record, leave it on the screen and give the terminal back. Idempotent."""
-        if self._pending:
-            self._show()
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
         self._closed = True
+        try:
+            if self._pending:
+                self._show()
+        finally:  # else the cursor of a terminal that cannot show it would stay hidden
+            live, self._live = self._live, None
+            if live is not None:
+                live.stop()
 
     def _show(self) -> None:
         self._shown_at = time.monotonic()

@@ -73,3 +73,15 @@ def test_a_reader_that_wants_no_more_is_no_error():
 def test_a_tilde_is_expanded_where_a_path_begins(monkeypatch, given, expected):
     monkeypatch.setenv("HOME", "/home/me")
     assert with_home([given]) == [expected]
+
+
+def test_a_character_that_the_output_lacks_is_a_question_mark_and_no_traceback(tmp_path):
+    file = tmp_path / "of two.yaml"
+    file.write_text("runs: [{name: é – α, flags: {env: CartPole-v1}}]", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, ROOT / "multi_train.py", f"--sequence={file}", "--dry_run"],
+        capture_output=True, timeout=HANGS_S, check=False,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "  1  é ? ?, seed 1\n".encode("latin-1") in done.stdout

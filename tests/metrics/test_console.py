@@ -1,4 +1,5 @@
 import io
+from unittest import mock
 
 import pytest
 from rich.console import Console
@@ -90,6 +91,16 @@ def test_a_terminal_is_drawn_at_most_twice_a_second_and_given_back(clock):
     length = len(screen.text())
     screen.sink.write(record(500))
     assert len(screen.text()) == length
+
+
+def test_a_terminal_that_cannot_show_the_panel_is_given_back(clock):
+    screen = Screen(terminal=True)
+    screen.sink.write(Record())
+    with mock.patch.object(View, "panel", side_effect=UnicodeEncodeError("ascii", "–", 0, 1, "no")):
+        screen.sink.write(record(1))
+        with pytest.raises(UnicodeEncodeError):
+            screen.sink.close()
+    assert "\x1b[?25h" in screen.text()
 
 
 def rendered(view, width=100):
