@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from ritornello.core import process_death
+from ritornello.core.leaving import wait_for_killed
 from ritornello.core.process_death import LEAVE_S, NO_GROUP, Family, children_deaf_to, own_family
 from ritornello.core.stop_signals import SIGNALS
 
@@ -78,6 +79,7 @@ class Warden:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(CLOSE_S)
         process.kill()  # nothing, if it has ended
+        wait_for_killed(process)
 
     def _start(self) -> None:
         try:

@@ -253,3 +253,13 @@ def test_a_program_that_was_started_otherwise_does_not_follow(monkeypatch):
     process_death.end_with_starter()  # the wish is taken once
     assert asked == [(12,)]
     assert environment_for_child()[process_death.STARTER] == str(os.getpid())
+
+
+def test_a_warden_that_does_not_leave_in_time_is_ended(monkeypatch):
+    monkeypatch.setattr("ritornello.core.warden.CLOSE_S", 0.0)
+    warden = Warden()
+    warden.keep(2**22 + 1, Family())
+    process = warden._process
+    warden.release(2**22 + 1)
+    warden.close()
+    assert process.returncode is not None, "Python would complain that it still runs"
