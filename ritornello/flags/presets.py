@@ -35,6 +35,14 @@ def _instead_of_uniform(**replay: Any) -> list[dict[str, Any]]:
     return [queue, {**uniform, **replay}]
 
 
+def _half(**replay: Any) -> list[dict[str, Any]]:
+    """Return a mixture of half new unrolls and half another buffer."""
+    return [
+        {"type": "queue", "capacity": 4, "sample_ratio": 0.5},
+        {"type": "standard", "capacity": 1000, "sample_ratio": 0.5, **replay},
+    ]
+
+
 def _circular(capacity: int, uses: int) -> list[dict[str, Any]]:
     """Return a circular buffer, which draws each unroll `uses` times, and no other buffer."""
     return [{"type": "circular", "capacity": capacity, "sample_ratio": 1.0, "uses": uses}]
@@ -164,16 +172,7 @@ PRESETS: dict[str, Preset] = {
     "clear": Preset(
         "half replay from a reservoir, cloning losses, against forgetting (Rolnick et al. 2019)",
         {
-            "replay_parameters": [
-                {"type": "queue", "capacity": 4, "sample_ratio": 0.5},
-                {
-                    "type": "standard",
-                    "capacity": 10_000,
-                    "sample_ratio": 0.5,
-                    "reservoir": True,
-                    "per_game": False,
-                },
-            ],
+            "replay_parameters": _half(capacity=10_000, reservoir=True, per_game=False),
             "policy_cloning_loss_weight": 0.01,
             "value_cloning_loss_weight": 0.005,
         },
@@ -220,10 +219,7 @@ PRESETS: dict[str, Preset] = {
             "algorithm": "q_lambda",
             "layer_norm": "all",
             "normalise_pixels": True,
-            "replay_parameters": [
-                {"type": "queue", "capacity": 4, "sample_ratio": 0.5},
-                {"type": "standard", "capacity": 1000, "sample_ratio": 0.5},
-            ],
+            "replay_parameters": _half(),
             "use_popart": False,
             "value_loss_weight": 1.0,
             "gradient_clip_by_norm_threshold": 10.0,
