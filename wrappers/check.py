@@ -175,41 +175,34 @@ def _check_spaces(config: EnvConfig, spec: EnvSpec, findings: Findings) -> None:
     findings.ok(ACTED, spec.actions.describe())
 
 
-class _Watched(gymnasium.Wrapper):
-    """Looks at the observations of an environment before they are made into stored frames."""
+class _Watched(PlainEnv):
+    """Looks at the observations of an environment that training would take."""
 
-    def __init__(self, env: gymnasium.Env, findings: Findings) -> None:
+    def __init__(self, env: gymnasium.Env, env_id: str, findings: Findings) -> None:
         """Begin with nothing seen."""
-        super().__init__(env)
+        super().__init__(env, env_id)
         self._findings = findings
+        self._encode = self._looked_at
         for _, box in leaves(env.action_space):
             if isinstance(box, Box):
                 _check_reach(box, findings)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        """Begin a game."""
-        result = self.env.reset(seed=seed, options=options)
-        self._look("reset", result[0])
-        return result
+    def _looked_at(self, observation: Any) -> np.ndarray:
+        frame = self.shown.encode(observation)  # raises what training would
+        self._look(self.env.observation_space, observation)
+        return frame
 
-    def step(self, action: Any) -> Any:
-        """Do one action."""
-        result = self.env.step(action)
-        self._look("step", result[0])
-        return result
-
-    def _look(self, where: str, observation: Any) -> None:
-        space = self.observation_space
+    def _look(self, space: gymnasium.Space, observation: Any) -> None:
         if self._findings.are_inside and observation not in space:
             self._findings.are_inside = False
             self._findings.note(
-                where,
-                f"returns {shown(observation)}, which is not in {SEEN} {space}: widen the space, "
+                "observation",
+                f"{shown(observation)} is not in {SEEN} {space}: widen the space, "
                 "or mend the number or its dtype",
             )
         for (_, leaf), value in zip(leaves(space), values(space, observation), strict=True):
             is_large = isinstance(leaf, Box) and not is_image_space(leaf)
-            if is_large and np.abs(value).max(initial=0.0) > LARGE_NUMBER:
+            if is_large and np.abs(np.asarray(value)).max(initial=0.0) > LARGE_NUMBER:
                 self._findings.note(
                     "observation",
                     f"has numbers beyond {LARGE_NUMBER:g}, of which float32 keeps seven digits, "
@@ -241,7 +234,7 @@ def _vector(config: EnvConfig, spec: EnvSpec, seeds: list[int], findings: Findin
 
     def make_env() -> gymnasium.Env:
         own = make_as_it_is(config.env_id, config.kwargs)
-        return PlainEnv(_Watched(own, findings), config.env_id)
+        return _Watched(own, config.env_id, findings)
 
     return GymVector(spec, make_env, seeds)
 

@@ -8,6 +8,7 @@ import sys
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text
 
 from ritornello.agent.session import family_of, prepare
@@ -168,6 +169,21 @@ def showing(shown):
     return silent(shown=lambda env: shown)
 
 
+def later(wrong):
+    """Return a class whose steps return `wrong` after its first game."""
+
+    def step(env, action):
+        honest = Silent.step(env, action)
+        env.games = getattr(env, "games", 0) + honest[2]
+        return wrong(honest) if env.games else honest
+
+    return silent(step=step)
+
+
+def seeing_later(observation):
+    return later(lambda honest: (observation, *honest[1:]))
+
+
 def make_no_map(env):
     raise ValueError("no map")
 
@@ -216,6 +232,10 @@ WITH_TEXT = Dict({"a": Box(0, 1, (3,)), "mission": Text(5)})
         (silent(reset=lambda env, seed=None, options=None: np.zeros(3)), "reset: reset returned"),
         (silent(reset=lambda env: None), "its reset: raised TypeError.*reset must take seed"),
         (stepping(1.0, False, {}), "step 1, action 0: step returned 4 values.*Gym before 0.26"),
+        (later(lambda honest: None), "action .: step returned None, expected"),
+        (seeing_later(None), "action .: observation is None, expected an array of numbers"),
+        (seeing_later("abc"), "action .: observation is 'abc', expected an array of numbers"),
+        (seeing_later([1, [2], 3]), r"action .: observation is \[1, \[2\], 3\], expected an array"),
         (silent(step=take_actions_but_one, action_space=Discrete(998)),
          "playing: env .*, action 997: raised IndexError: no such"),
         (showing(np.zeros(4, np.float32)), r"reset: observation has shape \(4,\), expected \(3,\)"),
@@ -275,6 +295,12 @@ def test_actions_and_observations_of_several_parts_are_looked_at_part_by_part():
     assert any("reset: observation['lamp'] is 2" in line for line in lines), lines
 
 
+@pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array")  # of Gymnasium
+def test_what_training_takes_is_not_called_wrong():
+    findings = said_of(silent(shown=lambda env: torch.from_numpy(Silent.shown(env))))
+    assert not findings.count("wrong"), findings.lines
+
+
 @pytest.mark.parametrize(
     ("entry_point", "message"),
     [
@@ -283,7 +309,7 @@ def test_actions_and_observations_of_several_parts_are_looked_at_part_by_part():
         (Clock, "truncated: each of 94 games was terminated after 20 steps"),
         (stepping(0.0, False, False, {}), "time limit: no game came to its end"),
         (silent(shown=lambda env: env.np_random.uniform(2, 3, 3).astype(np.float32)),
-         "which is not in observation_space"),
+         "is not in observation_space"),
         (silent(shown=lambda env: np.zeros(3, np.float32),
                 step=lambda env, action: (env.shown(), 0.0, False, True, {})),
          "other seeds give the same game too"),
