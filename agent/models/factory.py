@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ritornello.agent.models.base import ActorCritic, Core
 from ritornello.agent.models.extra_inputs import ExtraInputs
@@ -243,7 +244,7 @@ def _check_sight(name: str, network: Network, env_spec: EnvSpec) -> None:
 
 
 def _feature_count(name: str, torso: nn.Module, env_spec: EnvSpec) -> int:
-    """Return F of a torso: its `feature_count`, or the size of its output for one observation.
+    """Return F of a torso: its `feature_count`, or the size of its output.
 
     Raises:
       ConfigError: if the module cannot be a torso.
@@ -253,23 +254,37 @@ def _feature_count(name: str, torso: nn.Module, env_spec: EnvSpec) -> int:
         return said
     expected = f"expected a module that maps [N, {', '.join(map(str, env_spec.obs_shape))}] to "
     expected += "features [N, F]"
-    seen = torch.zeros(2, *env_spec.obs_shape, dtype=getattr(torch, env_spec.frame_dtype))
+    two = torch.zeros(2, *env_spec.obs_shape, dtype=getattr(torch, env_spec.frame_dtype))
+    for seen in (two, two[:1]):  # a test plays one game
+        features = _tried(torso, seen, name, expected)
+    if any(module.training for module in torso.modules() if isinstance(module, _BatchNorm)):
+        raise ConfigError(
+            f"network {name!r} has batch normalisation, which mixes observations: {expected}, each "
+            "row by itself. Use nn.LayerNorm or nn.GroupNorm."
+        )
+    if not any(True for _ in torso.parameters()):
+        raise ConfigError(f"network {name!r} has no weights; {expected}, with layers to learn.")
+    return int(features.shape[1])
+
+
+def _tried(torso: nn.Module, seen: Tensor, name: str, expected: str) -> Tensor:
+    """Return the features of some observations, or raise ConfigError if they are none."""
     try:
         with torch.no_grad():
             features = torso.eval()(seen)
         torso.train()
     except Exception as error:
         raise ConfigError(
-            f"network {name!r} fails for observations of {env_spec.env_id}: "
+            f"network {name!r} fails for observations {list(seen.shape)}: "
             f"{describe(error, hints=False)}; {expected}."
         ) from error
-    is_tensor = isinstance(features, torch.Tensor)
-    if not is_tensor or features.ndim != 2 or len(features) != 2 or not features.shape[1]:
-        got = f"a tensor of shape {tuple(features.shape)}" if is_tensor else shown(features)
-        raise ConfigError(f"network {name!r} makes {got} of two observations; {expected}.")
-    if not any(True for _ in torso.parameters()):
-        raise ConfigError(f"network {name!r} has no weights; {expected}, with layers to learn.")
-    return int(features.shape[1])
+    is_tensor = isinstance(features, Tensor)
+    if not is_tensor or features.ndim != 2 or len(features) != len(seen) or not features.shape[1]:
+        got = f"a tensor of shape {list(features.shape)}" if is_tensor else shown(features)
+        raise ConfigError(
+            f"network {name!r} makes {got} of observations {list(seen.shape)}; {expected}."
+        )
+    return features
 
 
 def _initialise(model: ActorCritic, generator: torch.Generator, *, action_values: bool) -> None:
