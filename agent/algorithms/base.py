@@ -152,19 +152,24 @@ class Loss(NamedTuple):
     errors: Tensor | None = None
 
 
-def check_loss(loss: object, algorithm: Algorithm) -> None:
-    """Raise ConfigError if that is not what `Algorithm.loss` is to return."""
+def check_loss(loss: object, algorithm: Algorithm, shape: tuple[int, ...]) -> None:
+    """Raise ConfigError unless that is what `Algorithm.loss` returns of a batch [T, B]: `shape`."""
     expected = "Loss(total, metrics), whose total is a 0-d tensor that depends on the weights"
     if not isinstance(loss, Loss):
         got = shown(loss)
     elif not isinstance(loss.total, Tensor) or loss.total.shape or not loss.total.requires_grad:
         got = f"a total of {shown(loss.total)}"
-    else:
-        expected = "0-d tensors as metrics"
-        odd = {k: v for k, v in loss.metrics.items() if not isinstance(v, Tensor) or v.shape}
-        if not odd:
-            return
+    elif not isinstance(loss.metrics, Mapping):
+        got, expected = f"the metrics {shown(loss.metrics)}", "a dict of 0-d tensors"
+    elif odd := {k: v for k, v in loss.metrics.items() if not isinstance(v, Tensor) or v.shape}:
         got = ", ".join(f"{name}={shown(value)}" for name, value in odd.items())
+        expected = "0-d tensors as metrics"
+    elif loss.errors is None or (isinstance(loss.errors, Tensor) and loss.errors.shape == shape):
+        return
+    else:
+        is_tensor = isinstance(loss.errors, Tensor)
+        got = f"errors of shape {list(loss.errors.shape)}" if is_tensor else shown(loss.errors)
+        expected = f"errors of shape {list(shape)}, [T, B], or None"
     raise ConfigError(f"{type(algorithm).__qualname__}.loss returned {got}; expected {expected}.")
 
 

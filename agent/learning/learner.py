@@ -211,17 +211,18 @@ class Learner:
             self._observe(batch)
             self.optimiser.zero_grad(set_to_none=True)
             loss = self.algorithm.loss(self.model, batch, self.optimiser, progress)
-            check_loss(loss, self.algorithm)
+            check_loss(loss, self.algorithm, batch.reward.shape)
             loss.total.backward()
             gradients = [parameter.grad for parameter in self._parameters]
             summed, total = self._sum_over_learners(gradients, loss.total.detach())
             norm = torch.nn.utils.get_total_norm(summed, foreach=True)
             metrics = loss.metrics | self._metrics(batch, norm, moment)
-            row = torch.stack([value.float() for value in metrics.values()])
+            row = torch.stack([value.detach().float() for value in metrics.values()])
         except BaseException:
             self._undo(restores)
             raise
-        loss = loss._replace(total=loss.total.detach())
+        errors = None if loss.errors is None else loss.errors.detach()
+        loss = loss._replace(total=loss.total.detach(), errors=errors)
         is_finite = torch.isfinite(norm + total)
         return Computed(loss, gradients, summed, norm, is_finite, tuple(metrics), row, restores)
 

@@ -202,8 +202,12 @@ def test_an_algorithm_need_not_have_anything_of_another():
         (lambda loss: loss._replace(total=1.0), "a total of 1.0; expected"),
         (lambda loss: loss._replace(metrics={"loss/total": 0.5}), "loss/total=0.5; expected 0-d"),
         (lambda loss: loss._replace(metrics={"loss/total": torch.ones(2)}), "0-d tensors as"),
+        (lambda loss: loss._replace(metrics=None), "the metrics None; expected a dict"),
+        (lambda loss: loss._replace(errors=torch.ones(4)),
+         r"errors of shape \[4\]; expected errors of shape \[5, 4\]"),
+        (lambda loss: loss._replace(errors=[0.1]), r"returned \[0.1\]; expected errors of shape"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_loss_is_told_and_moves_nothing(monkeypatch, change, told):
     learner = make_learner()
     learner.algorithm = make_algorithm(Flags(algorithm=f"{__name__}:sparse"))
@@ -223,3 +227,18 @@ def test_a_file_may_not_name_a_module_unless_nothing_is_learned():
         with pytest.raises(ConfigError, match="algorithm is 'stranger_learns:evil', from"):
             parse([f"--op_mode={mode}", "--load_model_url=x"], lambda url: stored)
     assert parse(["--op_mode=test", "--load_model_url=x"], lambda url: stored)
+
+
+def test_errors_and_metrics_need_not_be_detached(monkeypatch):
+    learner = make_learner()
+    learner.algorithm = make_algorithm(Flags(algorithm=f"{__name__}:sparse"))
+    loss = SparseAlgorithm.loss
+
+    def attached(*args):
+        found = loss(*args)
+        return Loss(found.total, {"loss/total": found.total}, found.total.expand(5, 4))
+
+    monkeypatch.setattr(SparseAlgorithm, "loss", attached)
+    metrics = learner.step(make_batch(), 0.0)
+    assert not metrics["loss/total"].requires_grad
+    assert not learner.errors.requires_grad
