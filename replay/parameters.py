@@ -20,7 +20,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, TypeAlias
 
-from ritornello.core.errors import ConfigError
+from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.nearest_names import american, did_you_mean
 from ritornello.core.plain_data import check_plain, parse_json, shown
 from ritornello.core.plain_yaml import parse_yaml
@@ -296,9 +296,10 @@ def _buffer_config(position: int, given: Any) -> BufferConfig:
             )
         try:
             fields[name] = keys[name].read(value)
-        except ValueError as error:
+        except Exception as error:  # a kind of one's own has readers of its own
+            failed = "" if isinstance(error, ValueError) else f" Its reader raised {error!r:.300}."
             raise ConfigError(
-                f"{name} of {where} is {shown(value)}, expected {keys[name].values}."
+                f"{name} of {where} is {shown(value)}, expected {keys[name].values}.{failed}"
             ) from error
     if fields.get("insert_strategy") and fields.get("reservoir"):
         raise ConfigError(f"{where} has both insert_strategy and reservoir; it can drop by one.")
@@ -352,7 +353,15 @@ def _keys_in_force(sampler: SamplerClass, values: Mapping[str, Any]) -> list[str
 
 def _make_buffer(name: str, config: BufferConfig, fill_in_factor: float) -> Buffer:
     values = config.values
-    sampler = sampler_of(config.type).from_keys(values)
+    try:
+        sampler = sampler_of(config.type).from_keys(values)
+    except PlatformError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"replay buffer {name} cannot be made: {config.type} raised {error!r:.300} for "
+            f"{shown(dict(values))}. Expected a sampler for all values that its keys allow."
+        ) from error
     if config.sets_the_pace:
         # Whatever `fill_in_factor`: of a circular buffer only a full one is drawn from.
         least = config.capacity if sampler.takes_turns else 1

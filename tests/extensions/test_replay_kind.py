@@ -13,6 +13,7 @@ from ritornello.core.errors import ConfigError
 from ritornello.flags.options import Flags
 from ritornello.flags.parsing import check_values, parse
 from ritornello.replay.buffer import Buffer
+from ritornello.replay.keys import Key
 from ritornello.replay.parameters import (
     buffer_names,
     make_buffers,
@@ -98,6 +99,27 @@ def test_it_draws_as_it_says(recent):
         buffer.insert(make_item(item_id), rng)
     drawn = [item.id for item in buffer.propose(7000, 0.0, rng).items]
     assert np.bincount(drawn) / 7000 == pytest.approx([1 / 7, 2 / 7, 4 / 7], abs=0.03)
+
+
+class Picky(Sampler):
+    keys: ClassVar = {"span": Key("number > 0", 1.0, "Of age.", lambda value: value / (value > 0))}
+
+    def __init__(self, span):
+        self.least = {1.0: 1, 2.0: 0}[span]
+
+
+@pytest.mark.parametrize(
+    ("span", "told"),
+    [
+        (0, "span of replay buffer 2 is 0, expected number > 0.*raised ZeroDivisionError"),
+        ("long", "span of replay buffer 2 is 'long', expected number > 0.*raised TypeError"),
+        (3, "buffer picky cannot be made: picky raised KeyError.3.0. for .*'span': 3.0"),
+    ],
+)
+def test_a_kind_that_cannot_be_made_of_a_value_is_told_with_it(kinds, span, told):
+    register("picky", Picky)
+    with pytest.raises(ConfigError, match=told):
+        parse_replay_parameters(given(type="picky", span=span))
 
 
 class Half(Sampler):
