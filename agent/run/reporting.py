@@ -16,6 +16,7 @@ from rich.logging import RichHandler
 from ritornello.agent.assembly import Blueprint
 from ritornello.agent.run.status import Status
 from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.kept_settings import revive_loggers
 from ritornello.core.project import as_typed
 from ritornello.core.spec import game_name
@@ -24,6 +25,7 @@ from ritornello.flags.parts import SINKS
 from ritornello.metrics.console import ConsoleSink, Goal
 from ritornello.metrics.output_thread import BackgroundHandler, BackgroundSink, OutputThread
 from ritornello.metrics.sinks import JsonLinesSink, Sink, Tee, TensorBoardSink, TextFilesSink
+from ritornello.wrappers.user_code import describe
 
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(processName)s/%(threadName)s %(name)s: %(message)s"
 # These describe each font and image they touch, which would bury our own lines.
@@ -130,11 +132,12 @@ class Reporting:
             return self._sink
         # Every record counts where a run is to be repeated exactly; elsewhere speed does.
         patience_s = FILES_PATIENCE_S if flags.reproducible else 0.0
+        own = [self._own_sink(name) for name in flags.sink.split(",") if name]  # these may raise
         sinks: list[Sink] = [
             BackgroundSink(sink, self._files, gives_up=False, patience_s=patience_s)
             for sink in (JsonLinesSink(self._folder.metrics_file), self._text_files())
         ]
-        sinks += [self._own_sink(name) for name in flags.sink.split(",") if name]
+        sinks += own
         if flags.tensorboard:
             events = TensorBoardSink(path, resumed_at)
             sinks.append(BackgroundSink(events, self._files, gives_up=True))
@@ -159,7 +162,17 @@ class Reporting:
 
     def _own_sink(self, name: str) -> Sink:
         """Return a sink that a flag names, on a thread of its own, so that it delays no other."""
-        sink: Sink = SINKS.find(name)(self._folder.path)
+        make = SINKS.find(name)
+        try:
+            sink: Sink = make(self._folder.path)
+            sink.write  # noqa: B018 - raises if it is no sink
+        except PlatformError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"sink {name} cannot be made: {describe(error, hints=False)}. Expected a function "
+                "of the run folder's path that returns a sink (docs/your_own.md)."
+            ) from error
         title = getattr(sink, "title", None)  # of a tracker, which never gives up
         thread = OutputThread(title or f"the sink {name}", OWN_CAPACITY)
         self._own.append(thread)

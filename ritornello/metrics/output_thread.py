@@ -148,8 +148,12 @@ class BackgroundSink(Sink):
             self._off = self._gives_up
             if self.failures == 1:
                 more = "it is left alone from now on" if self._gives_up else "it is tried again"
+                is_of_system = isinstance(error, OSError)
+                said = error if is_of_system else f"{type(error).__name__}: {error}"
                 text = "%s cannot be written to (%s): training goes on, %s"
-                log.warning(text, self._thread.name, error or type(error).__name__, more)
+                log.warning(text, self._thread.name, said, more)
+                if not is_of_system:
+                    log.debug("traceback", exc_info=error)
 
     def _close(self) -> None:
         with contextlib.suppress(BaseException):

@@ -13,9 +13,10 @@ from ritornello.analysis.__main__ import main as analyse
 from ritornello.core.errors import ConfigError
 from ritornello.flags.parsing import parse
 from ritornello.flags.parts import SINKS
+from ritornello.metrics.output_thread import BackgroundSink, OutputThread
 from ritornello.metrics.record import UndeclaredMetricError, check_declared, declare
 from ritornello.metrics.run_files import read_records
-from ritornello.metrics.sinks import JsonLinesSink
+from ritornello.metrics.sinks import JsonLinesSink, Sink
 from tests.agent.runs import make_blueprint
 from tests.extensions import own_outputs
 from tests.extensions.own_pool import TurnsPool
@@ -60,6 +61,50 @@ def test_a_sink_of_ones_own_gets_what_is_reported(tmp_path):
     assert sum(line.startswith("game of ") for line in lines) > 10
     records = [line.split() for line in lines if not line.startswith("game")]
     assert [int(updates) for updates, _ in records] == list(range(1, len(records) + 1))
+
+
+@SINKS.register("nothing")
+def nothing(folder):
+    return None
+
+
+@SINKS.register("breaks")
+def breaks(folder):
+    return {}["host"]
+
+
+@SINKS.register("fails")
+class Fails(Sink):
+    def __init__(self, folder):
+        pass
+
+    def write(self, record):
+        return record.values["no/such"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("nothing", "cannot be made: AttributeError: 'NoneType'.*'write'"),
+        ("breaks", "cannot be made: KeyError: 'host' .*test_pool_and_outputs.py, line"),
+    ],
+)
+def test_what_is_no_sink_is_told_before_anything_starts(tmp_path, name, told):
+    blueprint = make_blueprint(sink=f"{__name__}:{name}")
+    reporting = Reporting(new_folder(tmp_path), blueprint)
+    with closing(reporting), pytest.raises(ConfigError, match=told):
+        reporting.open_sinks()
+
+
+def test_where_a_sink_fails_is_in_the_log(caplog):
+    caplog.set_level("DEBUG")
+    thread = OutputThread("the sink mine", 10)
+    sink = BackgroundSink(Fails(None), thread, gives_up=True)
+    sink.write(Tally(1, 5).record({}))
+    assert thread.flush(30.0)
+    thread.close(30.0)
+    assert "the sink mine cannot be written to (KeyError: 'no/such')" in caplog.text
+    assert "test_pool_and_outputs.py" in caplog.text
 
 
 def test_a_sink_is_of_one_command_and_its_module_is_typed():
