@@ -9,7 +9,6 @@ the difference. The average begins anew in each session.
 
 from __future__ import annotations
 
-import copy
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +23,28 @@ from ritornello.agent.algorithms.batch import Batch
 from ritornello.agent.algorithms.impala import Impala
 from ritornello.agent.models.base import ActorCritic
 
-_averages: weakref.WeakKeyDictionary[nn.Module, nn.Module] = weakref.WeakKeyDictionary()
-_pack = FlatWeights.pack
+
+class _Average:
+    """The average of a model's weights; its buffers are the newest."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = weakref.ref(model)
+        self._weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    @torch.no_grad()
+    def follow(self, kept: float) -> None:
+        """Move to the newest weights, of which an update makes up 1 - `kept`."""
+        if (model := self._model()) is not None:
+            torch._foreach_lerp_(list(self._weights.values()), list(model.parameters()), 1 - kept)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what the workers are given."""
+        model = self._model()
+        return {} if model is None else {**model.state_dict(), **self._weights}
+
+
+_averages: weakref.WeakKeyDictionary[nn.Module, _Average] = weakref.WeakKeyDictionary()
+_pack: Any = FlatWeights.pack
 
 
 def _pack_average(self: FlatWeights, model: nn.Module, block: np.ndarray) -> None:
@@ -58,22 +77,6 @@ class AveragedActor(Impala):
     ) -> Loss:
         """Compute IMPALA's loss; see that each step of the optimiser moves the average."""
         if optimiser is not None and model not in _averages:
-            _averages[model] = copy.deepcopy(model).requires_grad_(False)
-            reference = weakref.ref(model)
-
-            def follow(*_: Any) -> None:
-                live = reference()
-                if live is not None:
-                    self._follow(live)
-
-            optimiser.register_step_post_hook(follow)
+            average = _averages[model] = _Average(model)
+            optimiser.register_step_post_hook(lambda *_: average.follow(self.config.kept))
         return super().loss(model, batch, optimiser, progress)
-
-    @torch.no_grad()
-    def _follow(self, model: nn.Module) -> None:
-        average = _averages[model]
-        torch._foreach_lerp_(
-            list(average.parameters()), list(model.parameters()), 1 - self.config.kept
-        )
-        for mean, new in zip(average.buffers(), model.buffers(), strict=True):
-            mean.copy_(new)
