@@ -16,6 +16,7 @@ from rich.console import Console
 
 from ritornello import multi_train
 from ritornello.analysis.compare_sequence import compare_sequence, write_report
+from ritornello.core import faults
 from ritornello.core.errors import ConfigError
 from ritornello.core.project import sequence_command
 from ritornello.flags.options import Flags
@@ -26,6 +27,7 @@ from ritornello.sequences import terminal as terminal_of_sequences
 from ritornello.sequences.folder import SequenceFolder
 from ritornello.sequences.plan import load_plan, parse_plan, shipped_plans, source_of
 from ritornello.sequences.runner import Interrupts, run_sequence
+from tests import faulty
 from tests.deadlines import wait_until
 from tests.integration.commands import HANGS_S
 from tests.troubled import lives
@@ -361,6 +363,26 @@ def test_runs_at_once_save_together_when_the_sequence_fails(tmp_path, fake_main)
     with pytest.raises(OSError, match="no space"):
         run_sequence(folder, Interrupts(), fail_once_both_are_ready)
     assert len(list(folder.path.glob("*/together"))) == 2
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+def test_a_sequence_goes_on_while_its_state_cannot_be_written(tmp_path, fake_main, nth):
+    folder = begin(tmp_path, "Ok-v0", "Ok-v0")
+    full = {"at": "file.replace", "file": "sequence.json", "nth": nth, "do": "enospc"}
+    with faults.loaded(faulty.Plan(faulty.parse_plan(json.dumps(full)))):
+        run_sequence(folder, Interrupts())
+    assert statuses(folder) == ["done", "done"]
+
+
+@pytest.mark.process
+def test_a_state_that_is_not_written_in_the_end_is_told(tmp_path, fake_main, capsys):
+    folder = begin(tmp_path, "Ok-v0", "Ok-v0")
+    full = {"at": "file.replace", "file": "sequence.json", "nth": 2, "do": "enospc"}
+    with faults.loaded(faulty.Plan(faulty.parse_plan(json.dumps({**full, "for_ever": True})))):
+        assert multi_train.main([f"--resume={folder.path}"]) == 1
+    assert f"{folder.path / 'sequence.json'}. What was done is kept" in capsys.readouterr().err
+    assert output_of(folder, 1).count("arguments:") == 1
 
 
 @pytest.mark.process

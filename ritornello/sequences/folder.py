@@ -227,9 +227,10 @@ class SequenceFolder:
         write_json(self.path / STATE_FILE, data)
 
     def update(self, index: int, **changes: Any) -> RunState:
-        """Change the state of one run, on disk too."""
+        """Change the state of one run, and on disk if that takes it: each `save` writes it all."""
         self.runs[index] = self.runs[index].model_copy(update=changes)
-        self.save()
+        with suppress(OSError):  # no run ends for it, and a resume sees which of them have ended
+            self.save()
         return self.runs[index]
 
     def run_folders(self, run: RunState) -> list[RunFolder]:

@@ -83,9 +83,9 @@ def run_sequence(
 ) -> None:
     """Run everything that is not done. Failures are recorded and passed over.
 
-    The state of the sequence is kept up to date on disk. `progress` is called with (run, seconds so
-    far) at each change and twice a second in between. `only` has the indices of the runs to look
-    at; None: all.
+    The state of the sequence is kept up to date on disk as far as that takes it; OSError if it does
+    not in the end. `progress` is called with (run, seconds so far) at each change and twice a
+    second in between. `only` has the indices of the runs to look at; None: all.
     """
     indices = range(len(folder.runs)) if only is None else only
     waiting = [index for index in indices if folder.runs[index].status != "done"]
@@ -111,6 +111,7 @@ def run_sequence(
                     del active[slot]
             if active:
                 threading.Event().wait(POLL_S)
+        folder.save()  # lest the disk refused it when the last run ended
     finally:
         _save_and_end(running, interrupts)  # some are left if something failed, as a disk
 
