@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -41,7 +43,12 @@ from ritornello.agent.stored.checkpoint_folder import (
     UPDATE_NAME,
 )
 from ritornello.agent.stored.checkpoint_tree import KNOWN_DTYPES, first_not_finite
-from ritornello.core.atomic_file import as_json, atomic_path, remove_temporaries
+from ritornello.core.atomic_file import (
+    TEMPORARY_SUFFIX,
+    as_json,
+    atomic_path,
+    remove_temporaries,
+)
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.files import disk
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
@@ -56,6 +63,7 @@ WEIGHTS, FACTS = MODEL_WEIGHTS, "model.json"
 # An agent that was trained on a large GPU machine is to play on a laptop.
 FLAGS_OF_THE_MACHINE = ("load_model_url", "results_dir", "device", "learner_thread_count")
 MAX_DIFFERENCES_SHOWN = 4
+REPLACED_WITHIN_S, LOOK_S = 1.0, 0.02  # for another process to replace the files of a model
 
 
 @dataclass(frozen=True)
@@ -191,7 +199,7 @@ def check_is_of_no_run(folder: Path) -> None:
 
 
 def load_model(folder: Path, label: str = "") -> ShippedModel:
-    """Read and verify a model folder.
+    """Read and verify a model folder; wait REPLACED_WITHIN_S for one that is being replaced.
 
     `label` is the name of what is made with the model, by default the name of the folder.
 
@@ -199,13 +207,37 @@ def load_model(folder: Path, label: str = "") -> ShippedModel:
       CheckpointError: if a file is missing or damaged, or they do not belong together; the message
         names the file.
     """
+    ends_at_s = time.monotonic() + REPLACED_WITHIN_S
+    while True:
+        before = _files(folder)
+        try:
+            return _load_model(folder, label)
+        except CheckpointError:
+            after = _files(folder)
+            is_changing = after != before or any(x.endswith(TEMPORARY_SUFFIX) for x, _ in after)
+            if not is_changing or time.monotonic() >= ends_at_s:
+                raise
+        threading.Event().wait(LOOK_S)
+
+
+def _files(folder: Path) -> set[tuple[str, int]]:
+    """Return the names in a folder, with the number of the file that each stands for."""
+    try:
+        return {(entry.name, entry.inode()) for entry in os.scandir(folder)}
+    except OSError:
+        return set()
+
+
+def _load_model(folder: Path, label: str) -> ShippedModel:
     missing = [name for name in (WEIGHTS, FLAGS, FACTS) if not (folder / name).is_file()]
     if missing:
         raise CheckpointError(
             f"{folder} has no {' and no '.join(missing)}. A model folder holds {WEIGHTS}, {FLAGS} "
             f"and {FACTS}: fetch it whole, or make it again with python -m ritornello.agent.export."
         )
-    facts, flags = _read_json(folder / FACTS), _read_json(folder / FLAGS)
+    # In the reverse of the order in which they are replaced: new weights have new flags then.
+    content = _read_weights(folder / WEIGHTS)
+    flags, facts = _read_json(folder / FLAGS), _read_json(folder / FACTS)
     version = facts.get("format_version")
     if version != FORMAT_VERSION:
         raise CheckpointError(
@@ -221,7 +253,7 @@ def load_model(folder: Path, label: str = "") -> ShippedModel:
             f"{folder / FACTS} is not complete: {error}; expected env_spec, agent_steps, updates "
             "and sha256 of a model. Fetch the folder anew."
         ) from error
-    weights = _read_weights(folder / WEIGHTS, sha256)
+    weights = _weights(content, sha256, folder / WEIGHTS)
     state = {"flags": flags, "env_spec": env_spec, "learner": {"model": weights}, "tally": tally}
     return ShippedModel(folder / WEIGHTS, state, label=label, facts=facts)
 
@@ -251,11 +283,14 @@ def check_weights(checkpoint: Checkpoint, model: torch.nn.Module) -> None:
         )
 
 
-def _read_weights(path: Path, sha256: str) -> dict[str, torch.Tensor]:
+def _read_weights(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _weights(content: bytes, sha256: str, path: Path) -> dict[str, torch.Tensor]:
     got = hashlib.sha256(content).hexdigest()
     if got != sha256:
         raise CheckpointError(

@@ -2,6 +2,7 @@ import hashlib
 import json
 import os
 import struct
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,25 @@ def test_who_is_stopped_between_two_files_leaves_a_folder_that_is_refused_and_ca
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "README.md", FLAGS, FACTS, WEIGHTS
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_who_reads_a_model_that_is_being_replaced_gets_the_old_or_the_new_one(tmp_path, nth):
+    write(tmp_path, seed=1)
+    with ThreadPoolExecutor() as pool:
+        reads = []
+
+        class Reading(Plan):
+            def _act(self, fault, point, tear):
+                reads.append(pool.submit(load_model, tmp_path))
+                wait(reads, 0.1)
+
+        with faults.loaded(Reading([Fault(("file.replace",), "", nth=nth)])):
+            new = write(tmp_path, seed=2)
+        (read,) = reads
+        weights = read.result().state["learner"]["model"]
+    is_new = torch.equal(weights["policy_head.weight"], new["policy_head.weight"])
+    assert is_new == (nth > 1), "the facts go first"
 
 
 def test_what_is_made_with_a_model_goes_into_its_run_or_not_into_a_source(tmp_path):
