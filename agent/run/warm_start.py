@@ -22,12 +22,16 @@ from ritornello.agent.run.checks import check_units
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.model_file import check_weights
 from ritornello.core.errors import CheckpointError, ConfigError
+from ritornello.core.plain_data import shown_text
 from ritornello.core.spec import EnvSpec, game_name
+from ritornello.flags.earlier import modern
 from ritornello.wrappers.env_ids import is_atari
 
 VALUE_HEAD = "value_head."  # its tensors have one row per game
 GAME_PIXELS = "game_pixels."  # followed by the number of the game, where there are several
 OWN_PIXELS = ".statistics."  # in the names where there is only one
+# Flags by which a value is another number for the same play.
+OF_VALUES = ("gamma", "reward_clipping_method", "skipped_frames", "episodic_life")
 
 
 @dataclass(frozen=True)
@@ -39,13 +43,16 @@ class WarmStart:
     weights: dict[str, Tensor]  # the state dict of the new run's model
     known: tuple[str, ...]  # games of the new run that the weights know
     fresh: tuple[str, ...]  # games that are new to them
+    changed: tuple[str, ...] = ()  # flags of the old run by which its values are others
 
     def __str__(self) -> str:
         anew = f", and start anew in {', '.join(self.fresh)}" if self.fresh else ""
+        learned = f"; they were learned with {' '.join(self.changed)}: losses are large at first"
         return (
             f"a new run that starts from the weights of {self.path}, trained for "
             f"{self.agent_steps:,} agent steps; counters are at zero, the optimiser is fresh; "
             f"values go along in {', '.join(self.known) or 'no game'}{anew}"
+            f"{learned if self.known and self.changed else ''}"
         )
 
 
@@ -99,7 +106,13 @@ def warm_start(checkpoint: Checkpoint, blueprint: Blueprint) -> WarmStart:
     games = list(zip(new.tasks, sources, strict=True))
     known = tuple(game for game, source in games if source is not None)
     fresh = tuple(game for game, source in games if source is None)
-    return WarmStart(checkpoint.path, checkpoint.agent_steps, weights, known, fresh)
+    then = {**flags.model_dump(), **modern(checkpoint.state["flags"])}
+    changed = tuple(
+        f"--{name}={shown_text(str(then[name]))}"
+        for name in OF_VALUES
+        if then[name] != getattr(flags, name)
+    )
+    return WarmStart(checkpoint.path, checkpoint.agent_steps, weights, known, fresh, changed)
 
 
 def carry_over(

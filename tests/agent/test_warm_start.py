@@ -116,6 +116,17 @@ def test_inputs_in_other_units_are_refused(before, after):
         warm_start(checkpoint, make_blueprint(ONE, **after))
 
 
+def test_a_start_tells_what_its_values_stood_for_where_that_is_changed():
+    checkpoint = trained(make_blueprint(ONE, gamma=0.9))
+    same = make_blueprint(ONE, gamma=0.9, lr=0.01)
+    assert "learned with" not in str(warm_start(checkpoint, same))
+    other = make_blueprint(ONE, gamma=0.99, clip_rewards=True)
+    assert "learned with --gamma=0.9 --reward_clipping_method=none:" in str(
+        warm_start(checkpoint, other)
+    )
+    assert "learned with" not in str(warm_start(checkpoint, make_blueprint(OTHER, gamma=0.99)))
+
+
 def test_who_acts_by_values_of_actions_explores_anew_before_the_first_update():
     blueprint = make_blueprint(ONE, algorithm="q_lambda", use_popart=False)
     checkpoint = trained(blueprint)
