@@ -54,7 +54,7 @@ def main(argv: list[str], stop: StopSignals | None = None, place: Place | None =
     if "--version" in argv:
         print(f"ritornello {VERSION}")
         return 0
-    from ritornello.core.errors import CheckpointError, ConfigError, PlatformError
+    from ritornello.core.errors import CheckpointError, ConfigError, PlatformError, of_the_system
 
     try:
         wanted = help_for(argv)
@@ -75,8 +75,11 @@ def main(argv: list[str], stop: StopSignals | None = None, place: Place | None =
             text = printable(str(error))
             print(f"error: the run could not be started: {text}", file=sys.stderr)
         return 1
-    except OSError as error:
-        text = printable(explain(error))
+    except (OSError, RuntimeError) as error:
+        said = of_the_system(error)
+        if isinstance(said, RuntimeError):
+            raise
+        text = printable(explain(said) if isinstance(said, OSError) else str(said))
         print(f"error: the run could not be started: {text}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:  # signals have handlers of their own: it is from somebody's code

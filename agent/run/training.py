@@ -28,7 +28,7 @@ from ritornello.agent.run.trainer import Summary, Trainer
 from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.command_line import printable, tell
-from ritornello.core.errors import EnvironmentFault, PlatformError
+from ritornello.core.errors import EnvironmentFault, PlatformError, of_the_system
 from ritornello.core.kept_settings import set_torch
 from ritornello.core.process_death import started_in_here_ended
 from ritornello.core.standard_error import say
@@ -161,7 +161,8 @@ class Session:
             reporting.close_sinks()
             reporting.status.enter("ended", reason=summary.reason)
             return Ending(self._finish(summary, folder, stop), folder.path, summary)
-        except Exception as error:
+        except Exception as raised:
+            error = of_the_system(raised)
             self.coordinator.announce_failure(error)
             is_known = isinstance(error, (PlatformError, OSError)) or not place.speaks
             reporting.fail(error, is_known=is_known)

@@ -40,6 +40,16 @@ class Closed(PlatformError):
     """The object was closed while somebody waited on it."""
 
 
+def of_the_system(error: Exception) -> Exception:
+    """Return what to tell in the place of Python's error about a thread that cannot be started."""
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        return PlatformError(
+            "the system starts no more threads; let fewer processes run (--worker_count), or raise "
+            "its limits (ulimit -u; of a container, its number of pids)"
+        )
+    return error
+
+
 def first_line(error: BaseException, limit: int = 300) -> str:
     """Return the first line of an error's message, for a terminal; its type if that is empty."""
     lines = (line.strip() for line in str(error).splitlines())

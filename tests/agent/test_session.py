@@ -176,3 +176,17 @@ def test_schedules_do_not_jump_when_a_resume_goes_on_for_longer(tmp_path):
     state["flags"] = resumed(longer).blueprint.flags.to_json()
     CheckpointWriter(run / "checkpoints").save(state, updates=10, agent_steps=steps)
     assert progress_of(resumed(f"--environment_max_steps={4 * steps}")) == 1.0
+
+
+def test_a_run_for_which_the_system_has_no_thread_left_says_what_to_do(model_folder, monkeypatch):
+    session = prepared(model_folder, "train")
+
+    def refuse(*given, **named):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("ritornello.agent.run.training.Run", refuse)
+    assert session.run() == 1
+    (log,) = (model_folder.parent.parent / "results").glob("*/train.log")
+    (line,) = (line for line in log.read_text("utf-8").splitlines() if "the run failed" in line)
+    assert "no more threads" in line
+    assert "ulimit -u" in line
