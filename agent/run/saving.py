@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
@@ -169,6 +170,11 @@ class Saving:
         if learner_failed or nothing_new or not self._writes:
             return
         self._is_ending = True
+        folder = self._writer.folder
+        if not folder.is_dir():  # somebody has moved or removed the run: its weights are left
+            log.warning("%s is gone: it is made anew for the last checkpoint", folder)
+            with contextlib.suppress(OSError):  # the save says so
+                folder.mkdir(parents=True)
         self._save()
         self._save_best()
 

@@ -67,6 +67,24 @@ def test_another_failure_leaves_the_newest_state(folder, monkeypatch):
     assert load(folder.path).state["tally"]["updates"] == trainer._tally.updates > 4
 
 
+def test_a_run_whose_folder_is_moved_or_removed_meanwhile_keeps_its_last_weights(
+    folder, tmp_path, monkeypatch, caplog
+):
+    step = Learner.step
+
+    def moves_at_six(learner, batch, progress):
+        if learner.version == 6:
+            folder.path.rename(tmp_path / "moved")
+        return step(learner, batch, progress)
+
+    monkeypatch.setattr(Learner, "step", moves_at_six)
+    trainer = trainer_of(folder)
+    trainer.run()
+    assert load(folder.path).state["tally"]["updates"] == trainer._tally.updates > 8
+    assert load(tmp_path / "moved").state["tally"]["updates"] == 4
+    assert f"{folder.checkpoints} is gone" in caplog.text
+
+
 def test_records_and_games_are_on_the_disk_before_the_checkpoint_is(folder, monkeypatch):
     sink, saved = Noted(), []
     save = CheckpointWriter.save
