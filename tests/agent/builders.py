@@ -130,17 +130,21 @@ def packed(batch, spec=None):
     rows = torch.zeros(batch.size, layout.nbytes, dtype=torch.uint8)
     records, end = rows.numpy(), layout.record_nbytes
     unroll = schema.unroll(records[:, :end])
-    unroll.frames[...] = batch.obs.transpose(0, 1).reshape(unroll.frames.shape)
-    for name in ("first", "action", "reward", "terminated", "behaviour_params", "behaviour_value"):
-        getattr(unroll, name)[...] = getattr(batch, name).transpose(0, 1)
-    unroll.last_action[...], unroll.last_reward[...] = batch.last_action[0], batch.last_reward[0]
-    unroll.task_id[...], unroll.version[...] = batch.task_id, batch.version
-    if unroll.action_mask is not None:
-        unroll.action_mask[...] = batch.action_mask.transpose(0, 1)
+    given = {name: tensor.numpy() for name, tensor in batch.tensors().items()}
+    unroll.frames[...] = given["obs"].swapaxes(0, 1).reshape(unroll.frames.shape)
+    by_row = ("first", "action", "reward", "terminated", "behaviour_params", "behaviour_value")
+    for name in (*by_row, "action_mask"):
+        if name in given:
+            getattr(unroll, name)[...] = given[name].swapaxes(0, 1)
+    unroll.last_action[...], unroll.last_reward[...] = (
+        given["last_action"][0],
+        given["last_reward"][0],
+    )
+    unroll.task_id[...], unroll.version[...] = given["task_id"], given["version"]
     if unroll.state is not None:
-        unroll.state[...] = batch.state
+        unroll.state[...] = given["state"]
     for name, field in layout.of_draw.items():
-        field.view(records[:, end:])[...] = getattr(batch, name)
+        field.view(records[:, end:])[...] = given[name]
     return PackedBatch(layout, rows, batch.item)
 
 
