@@ -146,7 +146,8 @@ def _leaf(space: Space, said: Any, path: str) -> _Leaf:
 
 def _choices(space: Any, path: str) -> _Leaf:
     """Return how a Discrete, MultiDiscrete or MultiBinary is stored."""
-    counts, start = np.ones(1, np.int64), np.zeros(1, np.int64)
+    counts: np.ndarray = np.ones(1, np.int64)
+    start: np.ndarray = np.zeros(1, np.int64)
     if isinstance(space, Discrete):
         counts, start = np.array([int(space.n)]), np.array([int(space.start)])
     elif isinstance(space, MultiDiscrete):

@@ -136,7 +136,11 @@ def _action(env: gymnasium.Env) -> list[dict[str, Any]]:
     found, column = [], 0
     for path, leaf in leaves(env.action_space):
         width = int(np.prod(leaf.shape or ()))
-        entry = {"path": path, "shape": list(leaf.shape or ()), "columns": [column, column + width]}
+        entry: dict[str, Any] = {
+            "path": path,
+            "shape": list(leaf.shape or ()),
+            "columns": [column, column + width],
+        }
         if isinstance(leaf, Box):
             low, high = (np.nan_to_num(end).ravel().tolist() for end in (leaf.low, leaf.high))
             found.append({**entry, "kind": "numbers", "low": low, "high": high})
