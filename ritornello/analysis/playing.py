@@ -91,6 +91,9 @@ def load_agent(url: str, overrides: Sequence[str] = ()) -> LoadedAgent:
     path = checkpoint.path.resolve()
     run = run_of(path)
     output = checkpoint.output_folder(blueprint.flags.results_dir)
+    folder = output / "analysis"
+    if output != checkpoint.home:  # models of one name share it
+        folder /= checkpoint.name
     return LoadedAgent(
         model.eval(),
         blueprint,
@@ -98,7 +101,7 @@ def load_agent(url: str, overrides: Sequence[str] = ()) -> LoadedAgent:
         checkpoint.path,
         checkpoint.agent_steps,
         output.name if run is None else f"{run.name}-{path.stem}",
-        output / "analysis",
+        folder,
         min(foreign, default=None),
     )
 

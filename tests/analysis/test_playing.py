@@ -1,5 +1,6 @@
 import itertools
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -93,3 +94,13 @@ def test_recorded_actions_are_told_apart_by_name_and_checked(tmp_path):
         path.write_text(json.dumps({**SOUND, **wrong}))
         with pytest.raises(ConfigError, match=str(path)):
             films.Recording.read(path)
+
+
+def test_analyses_of_two_models_of_one_name_lie_in_folders_of_their_own(tmp_path):
+    folders = set()
+    for name in ("pong", "breakout"):
+        model = tmp_path / name / "mine"
+        shutil.copytree(ROOT / "models" / name, model)
+        folders.add(load_agent(str(model), [f"--results_dir={tmp_path}"]).folder)
+    assert len(folders) == 2
+    assert {folder.parent for folder in folders} == {tmp_path / "mine" / "analysis"}
