@@ -149,7 +149,7 @@ class Agent:
 
         Raises:
           ShapeError: if the observation has another shape or dtype than the agent's games show, or
-            another argument is invalid.
+            a number that is not finite, or another argument is invalid.
           ConfigError: if E has changed without `reset`, or the reward is missing.
 
         A call that is refused changes nothing.
@@ -230,7 +230,12 @@ class Agent:
             raise self._refused(array)
         if dtype.kind == "f" and frames.dtype.kind not in "fiub":
             raise self._refused(array)
-        return frames.astype(dtype, copy=False), is_single
+        with np.errstate(over="ignore"):  # it becomes an infinity, which is found
+            frames = frames.astype(dtype, copy=False)
+        if dtype.kind == "f" and not np.isfinite(frames).all():
+            bad = frames[~np.isfinite(frames)][0]
+            raise ShapeError(f"an observation has {bad}, expected finite numbers of {dtype}.")
+        return frames, is_single
 
     def _mask(self, given: Any, count: int) -> np.ndarray | None:
         """Return the mask as `[count, P]` bool, given once or for each; None without masks."""

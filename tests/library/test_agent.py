@@ -95,6 +95,9 @@ def test_what_cannot_be_acted_on_is_told(recurrent):
     for wrong in (frame[:3], np.zeros((2, 3)), np.zeros((0, 4)), np.array(["a"] * 4), 7):
         with pytest.raises(ShapeError, match="an observation has shape"):
             agent.act(wrong)
+    for wrong in (np.nan, -np.inf, 1e300):
+        with pytest.raises(ShapeError, match=r"an observation has .*, expected finite numbers"):
+            agent.act([0.0, wrong, 0.0, 0.0])
     agent.act(frame)
     with pytest.raises(ConfigError, match="looks at the last reward"):
         agent.act(frame)
