@@ -16,6 +16,8 @@ from ritornello.wrappers import trusted_modules
 from tests.deadlines import HANGS_S
 
 AFTER_FAILURE_S = 1.0
+# The monitor of tqdm, with which other packages show progress, waits until the process ends.
+OF_OTHERS = ("tqdm_monitor",)
 HAS_FAILED = pytest.StashKey[bool]()
 
 # A shell lets its background programs ignore these, `nohup` the last, and what they start inherits
@@ -54,7 +56,9 @@ def _no_thread_outlives_its_test(request, monkeypatch):
     has_failed = request.node.stash.get(HAS_FAILED, False)
     deadline = time.monotonic() + (AFTER_FAILURE_S if has_failed else HANGS_S)
     # Not by `join`: that refuses a thread that another thread is just about to start.
-    while left := set(threading.enumerate()) - before:
+    while left := {
+        thread for thread in set(threading.enumerate()) - before if thread.name not in OF_OTHERS
+    }:
         if time.monotonic() > deadline:
             names = ", ".join(sorted(thread.name for thread in left))
             assert has_failed, f"outlives the test that started it: thread {names}"
