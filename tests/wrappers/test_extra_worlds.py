@@ -9,7 +9,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.spaces import Box, Dict, Discrete
 
 from ritornello.core.errors import ConfigError
-from ritornello.wrappers import extra_worlds
+from ritornello.wrappers import env_ids, extra_worlds
 from ritornello.wrappers.check import check
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_ids import check_env_id, find_gym_spec
@@ -43,6 +43,7 @@ def test_an_id_of_a_world_whose_package_is_missing_is_told_with_what_to_install(
     monkeypatch, env_id, name
 ):
     monkeypatch.setattr(extra_worlds, "is_installed", lambda world: False)
+    monkeypatch.setattr(env_ids, "envpool_worlds", frozenset)  # some are EnvPool's as well
     with pytest.raises(ConfigError, match=rf"{env_id}.*pip install -e '\.\[{name}\]'"):
         check_env_id(env_id)
 
