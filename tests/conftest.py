@@ -29,6 +29,7 @@ for _name in ("SIGINT", "SIGQUIT", "SIGHUP"):
         signal.signal(_number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
     """Two per core: half of the time tests wait for processes that they started."""
     return min(2 * (os.cpu_count() or 1), 16)
