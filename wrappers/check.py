@@ -52,11 +52,12 @@ from ritornello.wrappers.registry import (
     make_env_spec,
     make_env_vector,
     max_game_steps,
+    tidied,
     tried,
 )
 from ritornello.wrappers.spaces import leaves, values
 from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
-from ritornello.wrappers.user_code import RAISED, describe, told_if_slow
+from ritornello.wrappers.user_code import RAISED, describe
 from ritornello.wrappers.vector import EnvVector
 
 SEED = 7
@@ -147,7 +148,7 @@ def check(config: EnvConfig, show: Callable[[str], None] = lambda line: None) ->
             spec, made = make_env_spec(config), start_line.describe(config)
         (findings.note if "not seen" in made else findings.ok)("making it", made)
         _check_spaces(config, spec, findings)
-        with told_if_slow(config.env_id), findings.stopping("playing"):
+        with tidied(config.env_id), findings.stopping("playing"):
             ends = _check_play(config, spec, findings)
         _check_limit(config, ends, findings)
         if _is_plain(config):

@@ -147,7 +147,7 @@ def tried(env_id: str, kwargs: str = "", backend: BackendChoice = "auto") -> Tri
     config = EnvConfig(env_id, kwargs=kwargs, backend=backend)
     told = told_in_one_line(env_id, "when it was tried out")
     if batch_backend(config):
-        with _tidied(env_id), told, closing(make_batch(config, [0, 1])) as batch:
+        with tidied(env_id), told, closing(make_batch(config, [0, 1])) as batch:
             batch.reset()
             _step_once(batch, batch.action_mask)
             return Trial(batch.spec, vector=batch.describe())
@@ -234,7 +234,7 @@ def advice_on_limit(config: EnvConfig) -> str:
 
 
 @contextmanager
-def _tidied(env_id: str) -> Iterator[None]:
+def tidied(env_id: str) -> Iterator[None]:
     """Undo what environments in the body change in this process, and end processes they start."""
     with settings_kept(), started_in_here_ended(), told_if_slow(env_id):
         yield
@@ -244,7 +244,7 @@ def _tidied(env_id: str) -> Iterator[None]:
 def _made_for_once(config: EnvConfig, render_mode: str | None = None) -> Iterator[gymnasium.Env]:
     """Yield one environment and close it; an exception of it becomes a ConfigError."""
     make_env = _env_maker(config, render_mode)
-    with _tidied(config.env_id):
+    with tidied(config.env_id):
         with told_in_one_line(config.env_id, "when it was made"), warnings.catch_warnings():
             if render_mode is not None:
                 warnings.simplefilter("ignore")  # of a mode that it does not list: asked below

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sys
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -153,6 +154,18 @@ def test_a_reader_who_leaves_early_is_no_error(monkeypatch):
     with os.fdopen(writer, "w") as nobody_reads:
         monkeypatch.setattr(sys, "stdout", nobody_reads)
         assert main([LIGHT]) == 0
+
+
+def test_an_environment_may_leave_the_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+
+    def leave(env, **given):
+        os.chdir(tmp_path / "other")
+        return Silent.reset(env, **given)
+
+    said_of(silent(reset=leave))
+    assert Path.cwd() == tmp_path
 
 
 def silent(**changes):
