@@ -217,9 +217,10 @@ def _check_reach(box: Box, findings: Findings) -> None:
     """Report whether the first actions, of mean 0 and deviation 1, fit the size of a Box."""
     low, high = box.low, box.high
     is_odd = (low > -SMALL_REACH) | (high < SMALL_REACH) | ((high - low) > LARGE_REACH)
-    is_odd &= np.isfinite(low) & np.isfinite(high)
-    if is_odd.any():
-        index = tuple(np.argwhere(is_odd)[0].tolist())
+    is_odd &= np.isfinite(low) & np.isfinite(high) & (low < high)
+    for index in map(tuple, np.argwhere(low == high)[:1].tolist()):
+        findings.note(ACTED, f"has {low[index]:g} alone at {list(index)}: leave it out")
+    for index in map(tuple, np.argwhere(is_odd)[:1].tolist()):
         findings.note(
             ACTED,
             f"has numbers from {low[index]:g} to {high[index]:g} at {list(index)}, and the first "

@@ -319,6 +319,8 @@ def test_what_training_takes_is_not_called_wrong():
     [
         (type("Tiny", (Sighted,), {"action_space": Box(-0.01, 0.01, (2,), np.float32)}),
          "action_space: has numbers from -0.01 to 0.01 at [0]"),
+        (type("Fixed", (Sighted,), {"action_space": Box(np.float32([0, -1]), np.float32([0, 1]))}),
+         "action_space: has 0 alone at [0]: leave it out"),
         (Clock, "truncated: each of 94 games was terminated after 20 steps"),
         (stepping(0.0, False, False, {}), "time limit: no game came to its end"),
         (silent(shown=lambda env: env.np_random.uniform(2, 3, 3).astype(np.float32)),
