@@ -254,7 +254,8 @@ def _feature_count(name: str, torso: nn.Module, env_spec: EnvSpec) -> int:
         return said
     expected = f"expected a module that maps [N, {', '.join(map(str, env_spec.obs_shape))}] to "
     expected += "features [N, F]"
-    two = torch.zeros(2, *env_spec.obs_shape, dtype=getattr(torch, env_spec.frame_dtype))
+    one = torch.arange(1, math.prod(env_spec.obs_shape) + 1) % 2  # of which no mean or norm is 0
+    two = one.to(getattr(torch, env_spec.frame_dtype)).repeat(2, 1).view(2, *env_spec.obs_shape)
     for seen in (two, two[:1]):  # a test plays one game
         features = _tried(torso, seen, name, expected)
     if any(module.training for module in torso.modules() if isinstance(module, _BatchNorm)):
@@ -270,7 +271,7 @@ def _feature_count(name: str, torso: nn.Module, env_spec: EnvSpec) -> int:
 def _tried(torso: nn.Module, seen: Tensor, name: str, expected: str) -> Tensor:
     """Return the features of some observations, or raise ConfigError if they are none."""
     try:
-        with torch.no_grad():
+        with torch.enable_grad():
             features = torso.eval()(seen)
         torso.train()
     except Exception as error:
@@ -284,6 +285,16 @@ def _tried(torso: nn.Module, seen: Tensor, name: str, expected: str) -> Tensor:
         raise ConfigError(
             f"network {name!r} makes {got} of observations {list(seen.shape)}; {expected}."
         )
+    learns = any(weights.requires_grad for weights in torso.parameters())
+    for is_wrong, got in (
+        (not features.is_floating_point(), f"makes features of {features.dtype}"),
+        (not features.isfinite().all(), "makes NaN or infinity of observations of 0 and 1"),
+        (learns and not features.requires_grad, "cuts off the gradient, as detach() does"),
+    ):
+        if is_wrong:
+            raise ConfigError(
+                f"network {name!r} {got}; {expected}, finite ones that can be learned."
+            )
     return features
 
 

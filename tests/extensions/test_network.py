@@ -55,6 +55,24 @@ def drawn(request):
     return nn.Sequential(nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 2, 3), nn.Flatten())
 
 
+class Changed(nn.Linear):
+    def __init__(self, request, change):
+        super().__init__(request.obs_shape[-1], 3)
+        self.change = change
+
+    def forward(self, seen):
+        return self.change(super().forward(seen))
+
+
+CHANGES = {
+    "not_a_number": lambda made: (-made.abs()).sqrt(),
+    "detached": torch.Tensor.detach,
+    "whole": torch.Tensor.long,
+}
+for changed, change in CHANGES.items():
+    register_network(changed)(lambda request, change=change: Changed(request, change))
+
+
 @register_network("nothing")
 def nothing(request):
     return None
@@ -135,6 +153,9 @@ def test_pixels_come_as_numbers_near_one_whatever_the_weights_are_stored_as():
         ("looks", make_spec((6,)), "'.*:looks' needs images"),
         ("flat", make_spec((6,)), "'.*:flat' has no weights"),
         ("tall", IMAGES, r"makes a tensor of shape \[2, 2, 24, 3\] of .*\[2, 2, 24, 22\]"),
+        ("not_a_number", make_spec((6,)), "'.*:not_a_number' makes NaN or infinity"),
+        ("detached", make_spec((6,)), "'.*:detached' cuts off the gradient"),
+        ("whole", make_spec((6,)), "'.*:whole' makes features of torch.int64"),
         ("one_game_less", make_spec((6,)), r"makes a tensor of shape \[3\] of .*\[1, 6\]"),
         ("mixes", make_spec((6,)), "has batch normalisation.*Use nn.LayerNorm"),
         (
