@@ -100,7 +100,7 @@ def check_actions(actions: np.ndarray, count: int, spec: ActionSpec) -> None:
     if not is_whole and not np.isfinite(actions).all():
         raise ShapeError(
             "actions holds numbers that are not finite: the policy that drew them has diverged. "
-            "Resume the last checkpoint with a lower --lr."
+            "Resume the last checkpoint with a lower --lr; before any update, look at --model."
         )
     for chosen, number in spec.choices_in(actions):
         if chosen.min() < 0 or chosen.max() >= number or not (is_whole or _are_whole(chosen)):

@@ -53,6 +53,11 @@ ADVICE = {
     "--lr.",
     "learner": "Its own log says what was bad, and it keeps the batch.",
 }
+# Of other culprits, before any update. There is no checkpoint yet, and nothing has diverged.
+AT_START = (
+    "Nothing is trained yet: look at the network (--model) or the weights that were loaded, and at "
+    "how large rewards and observations are."
+)
 
 
 class NonFiniteUpdate(PlatformError):
@@ -60,9 +65,10 @@ class NonFiniteUpdate(PlatformError):
 
     def __init__(self, update: int, culprit: Culprit) -> None:
         """Say that update number `update` could not be made, and which quantity was bad first."""
+        is_early = update == 0 and culprit.name not in ("reward", "observation", "learner")
+        advice = AT_START if is_early else ADVICE[culprit.name]
         super().__init__(
-            f"update {update} cannot be made: {culprit.what}; expected finite numbers. "
-            f"{ADVICE[culprit.name]}"
+            f"update {update} cannot be made: {culprit.what}; expected finite numbers. {advice}"
         )
         self.update = update
         self.culprit = culprit

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ritornello.agent.learning.bad_updates import NonFiniteUpdate
+from ritornello.agent.learning.bad_updates import Culprit, NonFiniteUpdate
 from ritornello.agent.models.base import ActorCritic
 from tests.agent.builders import make_batch, make_small_model
 from tests.agent.learners import CONFIG, fail_to_step, make_learner, same
@@ -133,7 +133,9 @@ def test_weights_that_have_diverged_are_blamed_before_what_they_make(value):
         learner.model.torso_net.weight[0, 3] = value
     before = copy.deepcopy(learner.state_dict())
     batch = spoiled(make_batch(), "behaviour_params", (0, 2, 0), value)  # they have acted, too
-    with pytest.raises(NonFiniteUpdate, match=r"weight\[0, 3\] is .*lower --lr") as caught:
+    with pytest.raises(
+        NonFiniteUpdate, match=r"weight\[0, 3\] is .*Nothing is trained yet"
+    ) as caught:
         learner.step(batch, 0.1)
     assert caught.value.culprit.name == "weights"
     assert same(before, learner.state_dict())
@@ -169,3 +171,9 @@ def test_a_gradient_that_is_bad_or_whose_norm_overflows_is_blamed_on_its_paramet
     error = fail_to_step(learner, make_batch(), match=said)
     assert "policy_head.weight" in str(error)
     assert error.culprit.name == "gradient"
+
+
+def test_a_checkpoint_is_advised_only_where_there_may_be_one():
+    culprit = Culprit("ratio", "params are nan")
+    assert "resume" not in str(NonFiniteUpdate(0, culprit))
+    assert "resume the last checkpoint" in str(NonFiniteUpdate(1, culprit))
