@@ -191,3 +191,12 @@ def test_a_file_of_ones_own_may_be_named_flags_json_and_is_checked(tmp_path):
     (tmp_path / "run.json").write_text("{}")  # beside it, it is of a run
     path.write_text('{"lr": 0.01, "of_another_version": 8}')
     assert resolve(f"--flags_file={path}").lr == 0.01
+
+
+@pytest.mark.parametrize("name", ["resume", "test", "load_model_url"])
+def test_the_home_folder_is_found_behind_a_tilde(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.json").write_text('{"lr": 0.5}')
+    asked = []
+    parse(["--flags_file=~/mine.json", f"--{name}=~/run"], lambda url: asked.append(url) or {})
+    assert asked == [str(tmp_path / "run")]

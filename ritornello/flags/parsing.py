@@ -11,6 +11,7 @@ All mistakes are collected into one `ConfigError`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import NoneType
@@ -94,6 +95,7 @@ def parse(
     checkpoint: dict[str, Any] = {}
     url, mode = said.get("load_model_url"), said.get("op_mode", "train")
     if isinstance(url, str) and url and load_checkpoint_flags is not None:
+        url = os.path.expanduser(url)
         known = set(Flags.model_fields) - (NOT_FROM_START if mode == "train" else set())
         checkpoint = {
             name: value
@@ -133,7 +135,7 @@ def _flags_file(said: Mapping[str, Any]) -> FlagsFile:
     if not isinstance(path, str) or not path:
         return FlagsFile()
     known = {name: name in NOT_FROM_CHECKPOINT for name in Flags.model_fields}
-    file = read_flags_file(path, known)
+    file = read_flags_file(os.path.expanduser(path), known)
     return replace(file, values=_none_read(file.values))
 
 
