@@ -25,6 +25,20 @@ def command_line(flags: Mapping[str, Any]) -> list[str]:
     return [f"--{name}={_text(name, value)}" for name, value in flags.items() if value is not None]
 
 
+def path_text(path: object) -> str:
+    """Return a path that a function was given first as text, with `~` expanded.
+
+    Raises:
+      ConfigError: if it is no path.
+    """
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(text, str) or not text.strip() or "\0" in text:
+        raise ConfigError(
+            f"the path is {shown(path)}, expected text or a pathlib.Path, such as results/<run>."
+        )
+    return os.path.expanduser(text)
+
+
 def _text(name: str, value: Any) -> str:
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()

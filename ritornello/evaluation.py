@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from ritornello.agent.session import prepare
 from ritornello.agent.testing.score_table import Report
-from ritornello.command import command_line
+from ritornello.command import command_line, path_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.project import main_command
 from ritornello.core.stop_signals import Answer
@@ -44,7 +43,7 @@ def evaluate(path: Path | str, **flags: Any) -> dict[str, Report]:
             f"{name} cannot be given to evaluate, which tests the agent at its first argument: "
             f"leave it out, or start {main_command()}."
         )
-    given = {**flags, "op_mode": "test", "load_model_url": os.fspath(path)}
+    given = {**flags, "op_mode": "test", "load_model_url": path_text(path)}
     with alone("evaluate"), Interrupts() as interrupts:
         session = prepare(command_line(given))
         with interrupts.answered_by(Answer.RAISE):

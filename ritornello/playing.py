@@ -16,7 +16,6 @@ E is the number of environments that it acts in at once.
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ import torch
 from ritornello.agent.acting.actor import Actor, Observation
 from ritornello.analysis import playing
 from ritornello.analysis.playing import LoadedAgent
-from ritornello.command import command_line
+from ritornello.command import command_line, path_text
 from ritornello.core.errors import ConfigError, ShapeError
 from ritornello.core.plain_data import shown
 from ritornello.core.rng import child_seed
@@ -202,6 +201,11 @@ class Agent:
         Raises:
           ConfigError: if the environment cannot be made.
         """
+        if render_mode not in (None, "human", "rgb_array"):
+            raise ConfigError(
+                f"render_mode is {shown(render_mode)}, expected None, 'human' or 'rgb_array'. The "
+                "game is the agent's; agent.reset(<id>) begins another of its games."
+            )
         return make_single_env(self._loaded.game_config(self._task), render_mode=render_mode)
 
     def _nothing_yet(self, count: int) -> _Past:
@@ -217,7 +221,7 @@ class Agent:
 
     def _frames(self, observation: Any) -> tuple[np.ndarray, bool]:
         """Return `[E, *frame_shape]`, and whether a single observation was given."""
-        array = np.asarray(observation)
+        array = _array(observation)
         shape, dtype = self.spec.frame_shape, np.dtype(self.spec.frame_dtype)
         gray = self.spec.is_image and shape[0] == 1
         if array.shape == shape or (gray and array.shape == shape[1:]):
@@ -242,7 +246,7 @@ class Agent:
         actions, has = self.spec.actions, self.spec.has_action_mask
         if given is None and not has:
             return None
-        array = np.asarray(given)
+        array = _array(given)
         shapes = ((actions.param_count,), (count, actions.param_count))
         if not has or array.shape not in shapes or array.dtype != np.bool_:
             expected = f"bool of shape {shapes[0]} or {shapes[1]}" if has else "None: no masks here"
@@ -281,7 +285,7 @@ def load_agent(
     """
     given: Sequence[str] = command_line(flags)
     with trusting_for_now():
-        loaded = playing.load_agent(os.fspath(path), given)
+        loaded = playing.load_agent(path_text(path), given)
     if seed is None:
         seed = secrets.randbits(31)
     return Agent(loaded, greedy=greedy, seed=seed)
@@ -302,6 +306,14 @@ def _actions(value: Any, count: int, actions: ActionSpec) -> np.ndarray:
     return array.astype(actions.dtype)
 
 
+def _array(value: Any) -> np.ndarray:
+    """Return a value as an array, of objects if it has no shape, as what reset() returns."""
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):  # two of them are of tensors
+        return np.asarray(None)
+
+
 def _for_each(
     name: str, value: Any, count: int, shape: tuple[int, ...] = (), what: str = "a finite number"
 ) -> np.ndarray:
@@ -310,7 +322,7 @@ def _for_each(
     Raises:
       ShapeError: if it has another shape, or is not finite in float32, as the model sees it.
     """
-    array = np.asarray(value)
+    array = _array(value)
     shapes = [shape, (count, *shape)] if shape else [(), (1,), (count,)]
     is_right = array.shape in shapes and array.dtype.kind in "biuf"
     with np.errstate(over="ignore"):  # it becomes an infinity, which is found

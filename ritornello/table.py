@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.command import path_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.nearest_names import did_you_mean
 from ritornello.core.plain_data import parse_json, read_text
@@ -105,7 +106,7 @@ def read_run(path: Path | str) -> RunTable:
     Raises:
       ConfigError: if there is no run.
     """
-    folder = Path(path)
+    folder = Path(path_text(path))
     if not RunFolder(folder).metrics_file.is_file():
         raise ConfigError(
             f"{folder} has no metrics.jsonl: expected a run folder, such as "

@@ -92,7 +92,14 @@ def test_an_agent_of_any_world_acts_in_the_environment_it_makes(tmp_path, name):
 def test_what_cannot_be_acted_on_is_told(recurrent):
     agent = load_agent(recurrent, env=COUNTING)
     frame = np.zeros(4, np.float32)
-    for wrong in (frame[:3], np.zeros((2, 3)), np.zeros((0, 4)), np.array(["a"] * 4), 7):
+    for wrong in (
+        frame[:3],
+        np.zeros((2, 3)),
+        np.zeros((0, 4)),
+        np.array(["a"] * 4),
+        7,
+        (frame, {}),
+    ):
         with pytest.raises(ShapeError, match="an observation has shape"):
             agent.act(wrong)
     for wrong in (np.nan, -np.inf, 1e300):
@@ -107,6 +114,8 @@ def test_what_cannot_be_acted_on_is_told(recurrent):
         agent.act(frame, reward=[1, 2])
     agent.reset()
     assert agent.act([frame, frame]).shape == (2,)
+    with pytest.raises(ConfigError, match=r"render_mode is 'x', expected .*agent.reset\(<id>\)"):
+        agent.make_env("x")
     with pytest.raises(ConfigError, match="not Other"):
         agent.reset("Other")
 

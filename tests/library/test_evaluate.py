@@ -1,9 +1,10 @@
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ritornello import ConfigError, Interrupted, evaluate, read_run, train
+from ritornello import ConfigError, Interrupted, evaluate, load_agent, read_run, train
 from ritornello.agent.testing import whole_games
 from tests.library.runs import COUNTING, TINY
 
@@ -64,6 +65,20 @@ def test_a_table_has_a_column_per_metric_and_nan_where_there_is_no_value(run):
     assert table.summary["reason"] == "steps"
     assert table.evaluations == []
     assert set(dict(table)) == set(table.columns)
+
+
+@pytest.mark.parametrize("function", [evaluate, load_agent, read_run])
+@pytest.mark.parametrize("path", [None, 3, "", b"run", "a\0b", ["results/run"]])
+def test_what_is_no_path_is_told(function, path):
+    with pytest.raises(ConfigError, match="the path is .*, expected text or a pathlib.Path"):
+        function(path)
+
+
+def test_a_path_may_begin_at_the_home_folder(run, monkeypatch):
+    monkeypatch.setenv("HOME", str(run.folder.parent))
+    home = Path("~") / run.folder.name
+    assert read_run(home).folder == run.folder
+    assert load_agent(home, env=COUNTING).agent_steps == run.agent_steps
 
 
 def test_a_folder_without_a_run_is_told(tmp_path):
