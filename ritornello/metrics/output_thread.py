@@ -139,7 +139,8 @@ class BackgroundSink(Sink):
         self._thread.submit(self._close, self._patience_s)
 
     def _try(self, method: str, *what: object) -> None:
-        if self._off:
+        is_left_out = method != "write" and not hasattr(self._sink, method)
+        if self._off or is_left_out:
             return
         try:  # also the look-up: a sink of one's own may be no sink
             getattr(self._sink, method)(*what)

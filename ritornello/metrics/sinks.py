@@ -31,8 +31,8 @@ from ritornello.metrics.text import duration
 class Sink(Protocol):
     """Receives measurements. Called by one thread; `close` may be called twice.
 
-    It may raise and it may block: training writes to it through metrics/output_thread.py. A method
-    that a subclass leaves out does nothing. A sink of your own is made by a function of the run
+    It may raise and it may block: training writes to it through metrics/output_thread.py, where
+    all methods but `write` may be left out. A sink of your own is made by a function of the run
     folder's path, registered in `flags.parts.SINKS` and named by `--sink=<module>:<name>`
     (docs/your_own.md).
     """
