@@ -142,7 +142,9 @@ def summary_lines(facts: dict[str, Any], output: Path, flags: Mapping[str, Any])
             f"{facts['mean_return']:.2f}"
         )
     if test is None:
-        lines.append(f"  not tested yet: {main_command()} --test=<the run>, then export again")
+        # A test of some of its games is none of the agent.
+        untested = f"not tested yet in {spec['env_id']}"
+        lines.append(f"  {untested}: {main_command()} --test=<the run>, then export again")
     else:
         # The report of an agent of several games has a mean for each of them, and none over all.
         mean = "" if test["mean"] is None else f", mean {test['mean']:.2f}"

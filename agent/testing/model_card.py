@@ -171,7 +171,7 @@ def _score_lines(tested: Sequence[Report], facts: Mapping[str, Any]) -> list[str
     if not tested:
         mean = facts.get("mean_return")
         if mean is None:
-            return ["It was not measured."]
+            return ["No test of all its games was found."]
         return [
             f"It was not tested. The last {facts['mean_return_games']} games of its training had a "
             f"mean return of {mean:.2f}; many versions of the weights played them, by the rules of "

@@ -192,6 +192,6 @@ def test_a_damaged_report_is_no_test(run, tmp_path, blueprint, change):
     path.write_text(json.dumps({**report, **change}))
     lines = []
     main([f"--load_model_url={run}", f"--output={tmp_path / 'counting'}", "--card"], lines.append)
-    assert "not tested yet" in "\n".join(lines)
+    assert f"not tested yet in {blueprint.env_spec.env_id}: " in "\n".join(lines)
     assert "It was not tested" in (tmp_path / "counting" / "README.md").read_text("utf-8")
     assert load_model(tmp_path / "counting").state["tally"]["updates"] == UPDATES
