@@ -210,7 +210,9 @@ def score_of_the_page(folder):
         command, cwd=folder, env=path, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    return float(done.stdout.split()[-1])
+    *told, last = done.stdout.splitlines()
+    assert told[0] == "0 steps, score 0.0"
+    return float(last.removeprefix("score "))
 
 
 def export(agent, folder, kind):
