@@ -84,7 +84,7 @@ def read_tables(places: Sequence[str]) -> list[Table]:
         if not found:
             raise ConfigError(
                 f"--scores={pattern}: there is no {SCORES}. Expected such a file, or a run folder "
-                f"with one: {main_command()} --op_mode=test --test_all_checkpoints=True writes it."
+                f"with one: {main_command()} --test=<run> --test_all_checkpoints=True writes it."
             )
         for file in found:
             if file.resolve() in given:  # it would pass for another seed with the same returns

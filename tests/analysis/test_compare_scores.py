@@ -87,7 +87,9 @@ def test_a_table_counts_once(tmp_path):
     ],
 )
 def test_what_is_no_table_is_refused(tmp_path, text, said):
-    with pytest.raises(ConfigError, match="there is no scores.csv"):
+    with pytest.raises(
+        ConfigError, match=r"there is no scores.csv.*main.py --test=<run> --test_all"
+    ):
         read_tables([str(tmp_path)])
     (tmp_path / "scores.csv").write_text(text, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(ConfigError, match=said):
