@@ -76,6 +76,7 @@ def gateway_main(
     end = WorkerEnd(ring, connection)
     _LogReports(end).log_here()
     cluster: RayCluster | None = None
+    lifeline.pulse.beat(Phase.JOINING)
     try:
         cluster = config.connect()
         signal.signal(signal.SIGTERM, _leave)  # Ray has put its own in place
@@ -144,7 +145,7 @@ class Gateway:
           WorkerDied: if too many workers have failed.
         """
         while True:
-            self._beat(Phase.WAITING)
+            self._beat(Phase.WAITING if self._dispatcher.blocks else Phase.GATHERING)
             self._end.check_open()
             self._dispatcher.step(0.0 if self._dispatcher.blocks else STEP_S)
             self._hand_over()

@@ -204,7 +204,7 @@ class Supervised:
         self.kill()
 
     def _limit_s(self, phase: Phase, timeout_s: float) -> float:
-        if timeout_s and phase in (Phase.STARTING, Phase.BUILDING):
+        if timeout_s and phase in (Phase.STARTING, Phase.BUILDING, Phase.JOINING):
             return max(MIN_STARTUP_S, STARTUP_FACTOR * timeout_s)
         if timeout_s and self.failure:
             return min(CLOSE_WAIT_S, timeout_s)

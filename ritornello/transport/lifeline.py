@@ -41,7 +41,7 @@ PHASE, SINCE, BEATS = range(CELLS)
 
 
 class Phase(IntEnum):
-    """Activity of a worker, the inference server or the process that evaluates, with its words."""
+    """Activity of a process beside the learner, with its words."""
 
     words: str
 
@@ -63,6 +63,8 @@ class Phase(IntEnum):
     ANSWERING = 9, "answering questions"
     RESTING = 10, "waiting for the next evaluation"
     PLAYING = 11, "playing games that evaluate the agent"
+    JOINING = 12, "starting or joining a cluster"
+    GATHERING = 13, "waiting for its workers"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from ritornello.core.spec import EnvSpec
 from ritornello.core.unroll import UnrollSchema
 from ritornello.transport.channel import WorkerStats
 from ritornello.transport.weights import WeightBoard
+from tests.deadlines import wait_until
 
 SPEC = EnvSpec("Light-v0", (4,), "float32", 1, ("A", "B"), 1)
 SCHEMA = UnrollSchema(SPEC, 3)
@@ -126,6 +127,12 @@ class FakeCluster:
 def two_machines():
     """To be made in a gateway's process."""
     return FakeCluster(a=2, b=2)
+
+
+def one_that_comes_up_without_room(is_up):
+    """It comes up as soon as there is a file `is_up`."""
+    wait_until(is_up.exists)
+    return FakeCluster()
 
 
 class TerminatedAsItCloses(FakeCluster):

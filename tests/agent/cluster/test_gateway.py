@@ -13,7 +13,7 @@ import pytest
 
 from ritornello.agent.acting.worker import WorkerBody
 from ritornello.agent.cluster.dispatcher import ClusterLost
-from ritornello.agent.cluster.gateway_pool import GatewayPool
+from ritornello.agent.cluster.gateway_pool import GatewayPool, ring_slots
 from ritornello.core.errors import WorkerDied
 from ritornello.metrics.record import check_declared
 from tests.agent.cluster.fake_cluster import (
@@ -23,6 +23,7 @@ from tests.agent.cluster.fake_cluster import (
     TerminatedAsItCloses,
     board,
     config,
+    one_that_comes_up_without_room,
     one_whose_workers_die,
     one_whose_workers_raise,
     play,
@@ -30,7 +31,7 @@ from tests.agent.cluster.fake_cluster import (
 )
 from tests.agent.runs import COUNTING, make_blueprint
 from tests.agent.test_rollout import make_board
-from tests.deadlines import HANGS_S
+from tests.deadlines import HANGS_S, wait_until
 
 pytestmark = pytest.mark.process
 
@@ -139,6 +140,30 @@ def test_a_gateway_that_is_asked_to_end_while_it_leaves_closes_the_cluster(make_
     pool.stop(HANGS_S)
     assert process.exitcode == 0
     assert (tmp_path / "note").exists()
+
+
+def test_it_is_said_what_a_gateway_waits_for(make_pool, tmp_path):
+    is_up = tmp_path / "is up"
+    pool = make_pool(config(connect=partial(one_that_comes_up_without_room, is_up)))
+
+    def wait_for(words):
+        wait_until(lambda: pool.poll(0.1) or words in pool.describe()[0], f"it did not say: {words}")
+
+    wait_for("gateway: starting or joining a cluster for ")
+    is_up.touch()
+    wait_for("gateway: waiting for its workers for ")
+
+
+def test_a_gateway_whose_blocks_nobody_takes_waits_for_a_slot(make_pool):
+    pool = make_pool(config(), board(3))
+    held = []
+
+    def is_full():
+        held.extend(pool.poll(0.1))
+        return "gateway: waiting for a free slot for " in pool.describe()[0]
+
+    wait_until(is_full)
+    assert len(held) == ring_slots(4)
 
 
 @pytest.mark.slow
