@@ -215,8 +215,9 @@ class Saving:
         )
         self._last = tally.updates, time.monotonic()
         log.debug("saved %s", path)
-        if self._save_time is not None:
+        if self._is_ending or self._save_time is not None:
             run.stop.at_stake = self.last()
+        if self._save_time is not None:
             self._save_replay(self._save_time)
         self._complete = tally.updates
         return True

@@ -50,6 +50,13 @@ def test_nothing_is_saved_once_the_learner_has_failed(folder, monkeypatch):
     assert load(folder.path).state["tally"]["updates"] == 4
 
 
+def test_whoever_leaves_once_all_is_saved_reads_what_is_saved(folder):
+    """The workers take a while to end, and a second Ctrl-C does not wait for them."""
+    trainer = trainer_of(folder)
+    summary = trainer.run()
+    assert trainer._stop.at_stake.startswith(f"the last checkpoint is update {summary.updates}, ")
+
+
 def test_another_failure_leaves_the_newest_state(folder, monkeypatch):
     """A pool that breaks says nothing against the weights."""
     trainer = trainer_of(folder)
