@@ -119,6 +119,8 @@ class GatewayPool:
 
     def stop(self, grace_s: float) -> None:
         """Ask the gateway to end everything that it has started, then force it."""
+        if self._place.life.is_running and not self._place.metrics:
+            self._place.life.process.terminate()  # Ray, while it comes up, hears nothing else
         self._pool.stop(max(grace_s, CLOSE_S))
 
 

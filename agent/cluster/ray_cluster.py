@@ -31,6 +31,7 @@ from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from ritornello.agent.acting.config import WorkerConfig
@@ -101,9 +102,10 @@ class RayCluster:
             _prepare_to_join(settings)
         else:
             _prepare_to_start()
-            self._folder = tempfile.mkdtemp(prefix="vtray-")  # short, because of its sockets
         import ray
 
+        if not settings.address:  # not before: meanwhile SIGTERM ends the process at once
+            self._folder = tempfile.mkdtemp(prefix="vtray-")  # short, because of its sockets
         self._ray: Any = ray
         has_begun = threading.Event()
         threading.Thread(target=_end_unless, args=(has_begun, settings), daemon=True).start()
@@ -111,6 +113,8 @@ class RayCluster:
             ray.init(**self._arguments())
         except BaseException as error:
             self.close()
+            if isinstance(error, SystemExit):  # Ray's answer to SIGTERM
+                os._exit(1)  # without what it does at exit, where it may abort now
             raise ClusterLost(_refusal(settings.address, error)) from error
         finally:
             has_begun.set()
@@ -213,6 +217,9 @@ class RayCluster:
         with contextlib.suppress(Exception):
             self._ray.shutdown()
         if self._folder:
+            for child in psutil.Process().children(recursive=True):  # of a Ray that was coming up
+                with contextlib.suppress(psutil.Error):
+                    child.kill()
             shutil.rmtree(self._folder, ignore_errors=True)
 
 

@@ -147,7 +147,9 @@ def test_it_is_said_what_a_gateway_waits_for(make_pool, tmp_path):
     pool = make_pool(config(connect=partial(one_that_comes_up_without_room, is_up)))
 
     def wait_for(words):
-        wait_until(lambda: pool.poll(0.1) or words in pool.describe()[0], f"it did not say: {words}")
+        wait_until(
+            lambda: pool.poll(0.1) or words in pool.describe()[0], f"it did not say: {words}"
+        )
 
     wait_for("gateway: starting or joining a cluster for ")
     is_up.touch()
@@ -164,6 +166,14 @@ def test_a_gateway_whose_blocks_nobody_takes_waits_for_a_slot(make_pool):
 
     wait_until(is_full)
     assert len(held) == ring_slots(4)
+
+
+def test_a_cluster_that_comes_up_is_not_waited_for_at_the_end(make_pool, tmp_path):
+    pool = make_pool(config(connect=partial(one_that_comes_up_without_room, tmp_path / "never")))
+    process = pool._place.life.process
+    wait_until(lambda: pool.poll(0.1) or "joining" in pool.describe()[0])
+    pool.stop(HANGS_S)
+    assert process.exitcode == -signal.SIGTERM
 
 
 @pytest.mark.slow

@@ -126,6 +126,19 @@ def test_a_cluster_that_asks_for_no_token_is_refused_unless_that_is_wanted(folde
         cluster.close()
 
 
+def test_a_run_leaves_nothing_of_a_private_ray_that_is_coming_up(tmp_path, folder, monkeypatch):
+    monkeypatch.setenv("TMPDIR", folder)
+    before, own_terminal = processes_of_ray(), {"start_new_session": True}
+    with started(tmp_path, *SMALL, "--multiprocessing_backend=ray", **own_terminal) as process:
+        wait_until(lambda: processes_of_ray() != before, process=process)
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=HANGS_S)
+    assert process.returncode == 130, output
+    assert "as it left" not in output
+    wait_until(lambda: processes_of_ray() == before)
+    assert not list(Path(folder).glob("vtray-*"))
+
+
 @pytest.mark.parametrize("stop", ["SIGTERM", "Ctrl-C"])
 def test_a_run_with_a_private_ray_saves_when_it_is_told_to_stop(tmp_path, stop):
     before, own_terminal = processes_of_ray(), {"start_new_session": True}
