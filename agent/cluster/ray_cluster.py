@@ -17,6 +17,7 @@ import os
 import pickle
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -112,6 +113,7 @@ class RayCluster:
         try:
             ray.init(**self._arguments())
         except BaseException as error:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it leaves
             self.close()
             if isinstance(error, SystemExit):  # Ray's answer to SIGTERM
                 os._exit(1)  # without what it does at exit, where it may abort now

@@ -6,13 +6,17 @@ Each block follows from its numbers alone, so that every one of them can be chec
 import hashlib
 import os
 import signal
+import sys
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 
 from ritornello.agent.cluster.dispatcher import WorkerFailed, WorkerLost
 from ritornello.agent.cluster.gateway import GatewayConfig
+from ritornello.agent.cluster.ray_cluster import RayCluster, RaySettings
 from ritornello.agent.cluster.remote_worker import Greeting, own_program, pack
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.spec import EnvSpec
@@ -133,6 +137,18 @@ def one_that_comes_up_without_room(is_up):
     """It comes up as soon as there is a file `is_up`."""
     wait_until(is_up.exists)
     return FakeCluster()
+
+
+def a_ray_that_fails_and_is_asked_to_end_as_it_leaves():
+    """Connect to it as if it were Ray."""
+
+    def fails(**arguments):
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # as Ray does
+        raise RuntimeError("timed out")
+
+    leaves = partial(os.kill, os.getpid(), signal.SIGTERM)
+    sys.modules["ray"] = SimpleNamespace(init=fails, shutdown=leaves)
+    return RayCluster(RaySettings("", 1, 0))
 
 
 class TerminatedAsItCloses(FakeCluster):

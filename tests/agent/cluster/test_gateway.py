@@ -21,6 +21,7 @@ from tests.agent.cluster.fake_cluster import (
     SCHEMA,
     PlayerConfig,
     TerminatedAsItCloses,
+    a_ray_that_fails_and_is_asked_to_end_as_it_leaves,
     board,
     config,
     one_that_comes_up_without_room,
@@ -174,6 +175,13 @@ def test_a_cluster_that_comes_up_is_not_waited_for_at_the_end(make_pool, tmp_pat
     wait_until(lambda: pool.poll(0.1) or "joining" in pool.describe()[0])
     pool.stop(HANGS_S)
     assert process.exitcode == -signal.SIGTERM
+
+
+def test_why_ray_did_not_come_up_is_said_although_it_is_asked_to_end(make_pool, caplog):
+    pool = make_pool(config(connect=a_ray_that_fails_and_is_asked_to_end_as_it_leaves))
+    wait_until(lambda: pool.poll(0.1) or "gateway (pid" in caplog.text)
+    assert "a private Ray could not be started on this machine: timed out" in caplog.text
+    assert "SystemExit" not in caplog.text
 
 
 @pytest.mark.slow
