@@ -35,7 +35,7 @@ from typing import NoReturn
 
 from ritornello.agent.learners.place import ALONE_HERE, Place, learners_wanted
 from ritornello.core.command_line import printable, reader_may_leave, show_what_can_be_shown
-from ritornello.core.leaving import exits_of_others_raise, leave
+from ritornello.core.leaving import leave
 from ritornello.core.process_death import end_with_starter, mark_own_children
 from ritornello.core.process_settings import restart_with_settings
 from ritornello.core.stop_signals import StopSignals, let_through
@@ -175,7 +175,6 @@ def run_as_program() -> NoReturn:
     restart_with_settings()
     end_with_starter()
     show_what_can_be_shown()
-    exits_of_others_raise()
     argv = sys.argv[1:]
     place = place_among_learners()
     count = learners_wanted(argv) if place.world_size == 1 else 1

@@ -32,7 +32,7 @@ from gymnasium.spaces import Box
 
 from ritornello.core.command_line import reader_may_leave, tell
 from ritornello.core.errors import PlatformError
-from ritornello.core.leaving import exits_of_others_raise, leave
+from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown
 from ritornello.core.project import main_command
 from ritornello.core.spec import CHOICE, EnvSpec
@@ -390,5 +390,4 @@ def main(argv: Sequence[str]) -> int:
 if __name__ == "__main__":
     os.environ["SDL_VIDEODRIVER"] = "dummy"  # pictures are drawn without a display
     faulthandler.enable()  # an environment may crash in C
-    exits_of_others_raise()
     leave(main(sys.argv[1:]))  # a thread of the environment does not keep it

@@ -86,8 +86,7 @@ def _run(argv: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     from ritornello.core.command_line import show_what_can_be_shown
-    from ritornello.core.leaving import exits_of_others_raise, leave
+    from ritornello.core.leaving import leave
 
     show_what_can_be_shown()
-    exits_of_others_raise()
     leave(main(sys.argv[1:]))  # a thread of an environment does not keep it

@@ -7,13 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from typing import NoReturn
 
 from ritornello.core.process_death import PARENT_WATCH
 from ritornello.core.stop_signals import LISTENER, ignore_from_now_on
 
-LEAVE_AT_ONCE: Callable[[int], NoReturn] = os._exit
 KILL_WAIT_S = 10.0  # a process that was killed is gone at once, unless a device holds it
 
 
@@ -30,21 +28,6 @@ def wait_for_killed(child: subprocess.Popen[bytes]) -> int:
         return child.returncode
 
 
-def exits_of_others_raise() -> None:
-    """Let os._exit(0) raise SystemExit from now on, in this process; `leave` does not.
-
-    An environment that calls it would end the program with the status of success, without a word.
-    """
-    owner = os.getpid()  # a forked child may leave as it likes
-
-    def exit_or_raise(status: int) -> NoReturn:
-        if status or os.getpid() != owner:
-            LEAVE_AT_ONCE(status)
-        raise SystemExit(status)
-
-    os._exit = exit_or_raise
-
-
 def leave(status: int) -> NoReturn:
     """End the process with `status`, also where a terminal is closed or frozen."""
     ignore_from_now_on()
@@ -52,11 +35,11 @@ def leave(status: int) -> NoReturn:
     if names - {threading.main_thread().name, PARENT_WATCH, LISTENER}:
         # Their deadline has passed: they hang in a write to a terminal or a disk that does not
         # answer, and the interpreter's own way out would wait for the locks that they hold.
-        LEAVE_AT_ONCE(status)
+        os._exit(status)
     try:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:  # the program may have been started with closed descriptors
                 stream.flush()
     except OSError:
-        LEAVE_AT_ONCE(status)  # nobody reads any more: all has been said in train.log
+        os._exit(status)  # nobody reads any more: all has been said in train.log
     sys.exit(status)

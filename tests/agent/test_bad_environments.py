@@ -176,38 +176,3 @@ def test_a_thread_of_an_environment_keeps_no_command_from_ending(tmp_path):
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(
-    ("method", "command", "status", "said"),
-    [
-        ("step", ("wrappers.check", "leaves:Leaves-v0"), 1, "wrong  playing: .*SystemExit: 0"),
-        ("__init__", ("main", "--env=leaves:Leaves-v0"), 2, "error: .*SystemExit: 0"),
-    ],
-)
-def test_an_environment_that_leaves_the_program_is_no_success(
-    tmp_path, method, command, status, said
-):
-    (tmp_path / "leaves.py").write_text(
-        "import os\nimport gymnasium\n"
-        "from gymnasium.envs.classic_control import CartPoleEnv\n"
-        "class Leaves(CartPoleEnv):\n"
-        "    games = 0\n"
-        "    def reset(self, **options):\n"
-        "        self.games += 1\n"
-        "        return super().reset(**options)\n"
-        f"    def {method}(self, *args, **options):\n"
-        f"        if self.games != 1: os._exit(0)\n"
-        f"        return super().{method}(*args, **options)\n"
-        "gymnasium.register('Leaves-v0', entry_point=Leaves, max_episode_steps=50)\n"
-    )
-    module, *arguments = command
-    done = subprocess.run(
-        [sys.executable, "-m", f"ritornello.{module}", *arguments],
-        cwd=tmp_path, env={"PYTHONPATH": f"{ROOT}:{tmp_path}"}, timeout=HANGS_S,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    printed = done.stdout + done.stderr
-    assert done.returncode == status, printed
-    assert re.search(said, printed), printed
