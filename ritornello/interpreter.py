@@ -30,7 +30,7 @@ from ritornello.wrappers.trusted_modules import trust_forgotten
 
 _busy = threading.Lock()
 OF_PACKAGES = {"gymnasium", "ale_py", "minigrid", "vizdoom"}  # whose ids every process knows
-PROBE_S = 60.0  # for a fresh process to import the script
+PROBE_S = 300.0  # for a fresh process to import the script, on a busy machine as well
 UNKNOWN = 3  # exit status of the probe
 
 WITHOUT_GUARD = """this script starts a training where worker processes would start it again:
