@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save as tensors_to_bytes
 
+from ritornello.agent.stored import model_file
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.model_file import (
     FACTS,
@@ -22,6 +23,7 @@ from ritornello.core import faults
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.run_layout import FLAGS, RECORDS
 from tests.agent.builders import make_small_model, make_spec
+from tests.deadlines import HANGS_S
 from tests.faulty import Fault, Plan
 
 FLAG_VALUES = {"env": "Test-v0", "seed": 3, "results_dir": "/home/me", "device": "cuda"}
@@ -99,7 +101,10 @@ def test_who_is_stopped_between_two_files_leaves_a_folder_that_is_refused_and_ca
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
-def test_who_reads_a_model_that_is_being_replaced_gets_the_old_or_the_new_one(tmp_path, nth):
+def test_who_reads_a_model_that_is_being_replaced_gets_the_old_or_the_new_one(
+    tmp_path, monkeypatch, nth
+):
+    monkeypatch.setattr(model_file, "REPLACED_WITHIN_S", HANGS_S)  # the writer may be slow
     write(tmp_path, seed=1)
     with ThreadPoolExecutor() as pool:
         reads = []

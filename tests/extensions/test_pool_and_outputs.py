@@ -18,6 +18,7 @@ from ritornello.metrics.record import UndeclaredMetricError, check_declared, dec
 from ritornello.metrics.run_files import read_records
 from ritornello.metrics.sinks import JsonLinesSink, Sink
 from tests.agent.runs import make_blueprint
+from tests.deadlines import HANGS_S
 from tests.extensions import own_outputs
 from tests.extensions.own_pool import TurnsPool
 from tests.extensions.runs import new_folder
@@ -101,8 +102,8 @@ def test_where_a_sink_fails_is_in_the_log(caplog):
     thread = OutputThread("the sink mine", 10)
     sink = BackgroundSink(Fails(None), thread, gives_up=True)
     sink.write(Tally(1, 5).record({}))
-    assert thread.flush(30.0)
-    thread.close(30.0)
+    assert thread.flush(HANGS_S)
+    thread.close(HANGS_S)
     assert "the sink mine cannot be written to (KeyError: 'no/such')" in caplog.text
     assert "test_pool_and_outputs.py" in caplog.text
 
