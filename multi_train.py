@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import signal
 
-if __name__ == "__main__" and hasattr(signal, "pthread_sigmask"):
+if __name__ == "__main__":
     # The first thing of all: until there is a handler, signals wait. They are let through below.
     signals = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)

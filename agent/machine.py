@@ -61,8 +61,7 @@ CPUINFO = "/proc/cpuinfo"  # where Linux describes the processor
 
 def give_way(niceness: int = NICENESS) -> None:
     """Lower the priority of this process below the learner's (once, at its start)."""
-    if hasattr(os, "nice"):
-        os.nice(niceness)
+    os.nice(niceness)
 
 
 def niceness_of_share(share: float) -> int:
@@ -84,8 +83,6 @@ def go_to_background() -> None:
     within a group: then the priority of the whole session is lowered as well, if the session is
     this process's own. A session that others share, such as that of a terminal, is left alone.
     """
-    if not hasattr(os, "nice"):
-        return
     os.nice(max(0, BACKGROUND_NICENESS - os.nice(0)))
     if os.getsid(0) == os.getpid():
         # Not Linux, built without autogroups, or not allowed to: niceness has to do.
@@ -143,7 +140,7 @@ def _capabilities() -> dict[str, object]:
 def _is_intel() -> bool:
     with suppress(OSError), open(CPUINFO, encoding="utf-8", errors="replace") as file:
         return any(line.startswith("vendor_id") and "GenuineIntel" in line for line in file)
-    return "GenuineIntel" in platform.processor()  # what Windows says
+    return False
 
 
 def choose(

@@ -93,7 +93,6 @@ def test_what_a_strangers_file_names_is_shown_as_text(monkeypatch, capsys, kind,
     assert last.endswith("Leave it.")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="terminals of Unix")
 def test_a_frozen_terminal_is_not_waited_for(monkeypatch):
     import termios
 

@@ -6,14 +6,15 @@ lock knows that its holder is alive. A process started by "spawn" does not inher
 a child gets the file explicitly, the lock is held until both processes are gone. The file also
 names the holder and the time, for people to read.
 
-Where the system or the file system knows no such lock (Windows, some network mounts), every lock is
-granted, and the log says so.
+Where the file system knows no such lock (some network mounts), every lock is granted, and the log
+says so.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import logging
 import os
@@ -27,11 +28,6 @@ from pathlib import Path
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json, read_text, shown_text
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 LOOK_S = 0.2  # how often a waiting process asks again
 MAX_HOLDER_BYTES = 1000
@@ -114,8 +110,7 @@ class FileLock:
 
     def _open(self, flags: int) -> int:
         # Not through a link, which could lead to anybody's file. O_NONBLOCK: a pipe must not wait.
-        for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
-            flags |= getattr(os, name, 0)
+        flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             file = os.open(self.path, flags, 0o644)
         except OSError as error:
@@ -160,9 +155,6 @@ def try_lock(file: int, path: Path, *, together: bool = False) -> bool:
     `file` is its descriptor, and `path` its name, for messages. With `together`, others may lock it
     in the same way meanwhile.
     """
-    if fcntl is None:
-        log.debug("this system has no flock: nothing keeps a second program away from %s", path)
-        return True
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if together else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:

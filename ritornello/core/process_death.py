@@ -89,9 +89,6 @@ def children_deaf_to(*numbers: int) -> Iterator[None]:
 
     They are blocked, which a child inherits, and not ignored. The child decides when it listens.
     """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
@@ -102,8 +99,7 @@ def children_deaf_to(*numbers: int) -> Iterator[None]:
 def ignore_interrupts() -> None:
     """Ignore Ctrl-C, which the terminal sends to every process; the learner decides for all."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 # --- families ------------------------------------------------------------------------------------

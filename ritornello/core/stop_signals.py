@@ -37,12 +37,8 @@ JOIN_S = 5.0
 INTERRUPTED = 130  # exit status after an interrupt, as shells have it
 
 # SIGHUP is what a terminal sends that is closed, SIGUSR1 what users of Slurm let it send before the
-# time of a job is over; Windows has neither.
-SIGNALS = tuple(
-    getattr(signal, name)
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
-    if hasattr(signal, name)
-)
+# time of a job is over.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 END_OF_JOB = "SLURM_JOB_END_TIME"  # the variable in which Slurm says it: seconds since 1970
 SAVING_S = 60.0  # before the end of a job, in which a run saves; of a short job a quarter
 
@@ -66,7 +62,7 @@ class StopRequests:
     def is_new(self, number: int) -> bool:
         """Count a signal; return whether it is a further wish. Takes no lock: handlers call it."""
         now_s, before_s = time.monotonic(), self._last_s
-        is_hangup = number == getattr(signal, "SIGHUP", None)
+        is_hangup = number == signal.SIGHUP
         is_new = not self.count or not (is_hangup or now_s - before_s < SAME_WISH_S)
         if is_new or is_hangup:  # not each: Ctrl-C pressed again and again is an order at last
             self._last_s = now_s
@@ -117,12 +113,11 @@ class StopSignals(StopRequests):
         heard, self._bell = os.pipe()
         os.set_blocking(self._bell, False)
         self._hang_bell()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(
-                before=self._before_copy,
-                after_in_parent=self._let_through,
-                after_in_child=self._leave_copy,
-            )
+        os.register_at_fork(
+            before=self._before_copy,
+            after_in_parent=self._let_through,
+            after_in_child=self._leave_copy,
+        )
         self._listener = threading.Thread(
             target=self._listen, args=(heard,), name=LISTENER, daemon=True
         )
@@ -249,8 +244,7 @@ def answer_by(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any
     A SIGHUP that is ignored (nohup) stays ignored.
     """
     ignored = signal.SIG_IGN
-    hangup = getattr(signal, "SIGHUP", None)
-    numbers = [n for n in SIGNALS if n != hangup or signal.getsignal(n) != ignored]
+    numbers = [n for n in SIGNALS if n != signal.SIGHUP or signal.getsignal(n) != ignored]
     return {number: signal.signal(number, handler) for number in numbers}
 
 
@@ -289,5 +283,4 @@ def ignore_from_now_on() -> None:
 
 def let_through() -> None:
     """Let the signals come that the program's first lines hold back."""
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from ritornello.core.process_death import Family
 from ritornello.transport.shared import InSharedMemory
 
-STACK_SIGNAL = getattr(signal, "SIGUSR1", None)  # Windows has none
+STACK_SIGNAL = signal.SIGUSR1
 MAX_STACK_BYTES = 16_000  # of several threads; enough to see where each stands
 
 
@@ -137,8 +137,7 @@ class LifelineEnd:
         os.set_blocking(file, False)  # rather lose the end of a stack than wait for a reader
         os.set_inheritable(file, False)
         faulthandler.enable(file)
-        if STACK_SIGNAL is not None and hasattr(faulthandler, "register"):
-            faulthandler.register(STACK_SIGNAL, file, all_threads=True, chain=False)
+        faulthandler.register(STACK_SIGNAL, file, all_threads=True, chain=False)
         self.pulse.beat(Phase.BUILDING)  # from now on it can be asked
 
     def close(self) -> None:
@@ -170,7 +169,7 @@ class Lifeline:
 
     def ask_for_stack(self, pid: int) -> bool:
         """Ask the process for its stack; return whether one may come. It takes a moment."""
-        if STACK_SIGNAL is None or self.pulse.read().phase == Phase.STARTING:
+        if self.pulse.read().phase == Phase.STARTING:
             return False  # it has no handler yet: the signal would end it without a word
         with contextlib.suppress(OSError):
             os.kill(pid, STACK_SIGNAL)

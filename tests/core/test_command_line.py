@@ -44,7 +44,6 @@ def test_what_a_terminal_would_obey_is_told_as_text(is_terminal, monkeypatch, ca
     assert len("".join(others)) < 11_000
 
 
-@pytest.mark.skipif(not hasattr(os, "killpg"), reason="pipes are another thing there")
 def test_a_reader_that_wants_no_more_is_no_error():
     reader, writer = os.pipe()
     os.close(reader)

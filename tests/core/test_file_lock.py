@@ -83,7 +83,6 @@ def test_a_link_is_not_followed_and_a_folder_is_no_lock(tmp_path):
     assert (tmp_path / "victim").read_text() == "precious"
 
 
-@pytest.mark.skipif(file_lock.fcntl is None, reason="no flock here")
 def test_where_the_file_system_has_no_locks_every_one_is_granted(tmp_path, monkeypatch):
     def refuse(file, operation):
         raise OSError(errno.ENOLCK, "No locks available")

@@ -279,7 +279,6 @@ def test_a_signal_is_heard_although_an_event_loop_has_taken_the_bell(stop):
         wait_until(lambda: stop.count == 1)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
 @pytest.mark.parametrize("answer", Answer)
 def test_a_copy_of_the_process_ends_by_sigterm_as_whoever_made_it_expects(stop, answer):
     """An environment that is tried out may close a process of its own like that."""
@@ -293,7 +292,6 @@ def test_a_copy_of_the_process_ends_by_sigterm_as_whoever_made_it_expects(stop, 
     assert stop.count == 0
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="Windows has no such signals")
 def test_signals_of_an_environment_and_of_its_copies_of_this_process_are_no_wish(stop):
     """Whatever has a handler in Python rings the bell, and a copy of the process inherits it."""
     rung = []
