@@ -510,7 +510,8 @@ def test_what_another_process_did_just_before_a_resume_is_not_overwritten(
     done_by_the_other = folder.runs
     assert multi_train.main([f"--resume={folder.path}"]) == 0
     assert SequenceFolder.open(folder.path).runs == done_by_the_other
-    assert not folder.lock.is_held()
+    assert folder.lock.acquire()
+    folder.lock.release()
 
 
 def test_a_misspelt_environment_is_found_before_the_first_run(tmp_path, capsys):

@@ -232,7 +232,7 @@ class Store:
 
     def is_locked(self) -> bool:
         """Whether a queue works on this store now."""
-        return self._lock.is_held()
+        return is_held(self._lock.path)
 
     def book_trainer(self, pid: int | None) -> None:
         """Note which process trains (None: no one), for a later queue that finds it at work."""
@@ -295,3 +295,11 @@ def _kill(pid: int, started: str, say: Callable[[str], None]) -> None:
         if str(psutil.Process(pid).create_time()) == started:
             say(f"process {pid} did not end in time: it is killed; its last checkpoint is there")
             os.killpg(pid, signal.SIGKILL)
+
+
+def is_held(lock: Path) -> bool:
+    """Whether some process has a lock (ritornello/core/file_lock.py). Makes and writes nothing."""
+    if not lock.is_file():
+        return False
+    with lock.open("rb") as file:
+        return not try_lock(file.fileno(), lock, together=True)

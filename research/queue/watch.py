@@ -7,9 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from research.queue.plan import PlannedRun
-from research.queue.store import Store
+from research.queue.store import Store, is_held
 from ritornello.core.errors import ConfigError
-from ritornello.core.file_lock import FileLock
 from ritornello.core.plain_data import parse_json, read_text
 from ritornello.core.run_layout import LOCK, STATUS
 
@@ -59,4 +58,4 @@ def is_paused(run_folder: Path) -> bool:
         return False  # none, or none that can be read
     if not isinstance(status, dict) or status.get("state") != "paused":
         return False
-    return FileLock(run_folder / LOCK).is_held()
+    return is_held(run_folder / LOCK)

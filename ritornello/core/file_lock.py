@@ -59,7 +59,7 @@ class FileLock:
         """
         if self.descriptor >= 0:
             return True
-        file, is_ours = self._open(os.O_RDWR | os.O_CREAT), False
+        file, is_ours = self._open(), False
         try:
             is_ours = try_lock(file, self.path)
         finally:
@@ -82,23 +82,6 @@ class FileLock:
             threading.Event().wait(LOOK_S)
         return True
 
-    def is_held(self) -> bool:
-        """Whether somebody has the lock. Makes and writes nothing.
-
-        Any number of processes may ask at the same time. A process that acquires the lock in that
-        moment has to `wait`.
-
-        Raises:
-          ConfigError: as for `acquire`; but a missing file means that nobody has the lock.
-        """
-        if not os.path.lexists(self.path):
-            return False
-        file = self._open(os.O_RDONLY)
-        try:
-            return not try_lock(file, self.path, together=True)
-        finally:
-            os.close(file)
-
     def release(self) -> None:
         """Give the lock up, unless a child still has it open. Idempotent.
 
@@ -108,9 +91,9 @@ class FileLock:
             os.close(self.descriptor)
             self.descriptor = -1
 
-    def _open(self, flags: int) -> int:
+    def _open(self) -> int:
         # Not through a link, which could lead to anybody's file. O_NONBLOCK: a pipe must not wait.
-        flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             file = os.open(self.path, flags, 0o644)
         except OSError as error:
