@@ -164,6 +164,9 @@ def test_a_changed_state_is_gone_on_from_or_refused_with_a_message(
     ("path", "value", "told"),
     [
         (("replay",), torch.zeros(3), r"\['replay'\].*expected dict, got Tensor"),
+        (("flags",), {1: 2}, r"\['flags'\]"),
+        (("learner",), True, r"\['learner'\].*expected dict, got bool"),
+        (("learner", "model"), {"extra": "text"}, r"\['model'\]\['extra'\].*expected Tensor"),
         (("learner", "optimiser"), torch.zeros(3), r"\['learner'\]\['optimiser'\]"),
         (("tally", "games"), np.arange(3), r"\['tally'\]\['games'\]"),
         (("serial",), torch.zeros(3), r"\['serial'\]"),

@@ -5,8 +5,6 @@ import torch
 
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint import load
-from ritornello.agent.stored.checkpoint_file import write_tree
-from ritornello.agent.stored.checkpoint_tree import encode
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.agent.stored.model_file import ShippedModel, save_model
 from ritornello.agent.stored.run_folder import RunFolder
@@ -105,37 +103,6 @@ def test_flags_that_change_the_network_are_refused_with_the_shapes(model_folder)
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "gamma": 7}), "utf-8")
     with pytest.raises(ConfigError, match="--gamma=7"):
         prepared(model_folder, "test")
-
-
-# A file may be whole and sound, and yet written by somebody who means harm, or another program.
-FACTS = {
-    "no flags": lambda state: state.pop("flags"),
-    "flags as text": lambda state: state.update(flags="lr"),
-    "flags by number": lambda state: state.update(flags={1: 2}),
-    "no spec": lambda state: state.pop("env_spec"),
-    "a spec of nothing": lambda state: state.update(env_spec={}),
-    "a shape of text": lambda state: state["env_spec"].update(frame_shape="~"),
-    "no actions": lambda state: state["env_spec"].update(action_meanings=[]),
-    "no counters": lambda state: state.update(tally={}),
-    "counters below zero": lambda state: state["tally"].update(agent_steps=-5),
-    "infinite counters": lambda state: state["tally"].update(updates=float("inf")),
-    "no weights": lambda state: state["learner"].pop("model"),
-    "weights as text": lambda state: state["learner"]["model"].update(extra="text"),
-    "a learner of nothing": lambda state: state.update(learner=True),
-}
-
-
-@pytest.mark.parametrize("what", FACTS)
-@pytest.mark.parametrize("mode", ["train", "test"])
-def test_a_checkpoint_that_lacks_what_it_must_say_is_refused_in_one_message(what, mode, tmp_path):
-    blueprint = make_blueprint("CartPole-v1", reproducible=True)
-    state = saved_state(blueprint, agent_steps=5)
-    FACTS[what](state)
-    path = tmp_path / "strange.pt"
-    write_tree(path, encode(state))
-    with pytest.raises(CheckpointError, match="strange.pt") as caught:
-        prepare([f"--op_mode={mode}", f"--load_model_url={path}"])
-    assert len(str(caught.value)) < 1000
 
 
 def test_an_interrupted_test_ends_with_130_and_says_so(model_folder, monkeypatch, capsys):
