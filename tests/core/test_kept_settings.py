@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ritornello.core.errors import ConfigError
-from ritornello.core.kept_settings import set_torch, settings_kept
+from ritornello.core.kept_settings import settings_kept
 from ritornello.wrappers.user_code import import_module
 
 PLAIN = {"version": 1, "root": {"level": "WARNING"}}  # disables the loggers that there are
@@ -89,10 +89,3 @@ def test_a_module_of_the_user_changes_nothing(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="in the module"):
         import_module("changes_everything", "changes_everything:Id-v0")
     assert state() == before
-
-
-def test_what_learning_needs_of_torch_is_set():
-    torch.set_default_dtype(torch.float64)
-    torch.set_grad_enabled(False)
-    set_torch()
-    assert (torch.get_default_dtype(), torch.is_grad_enabled()) == (torch.float32, True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ritornello.core import process_death
-from ritornello.core.process_death import Family, environment_for_child
+from ritornello.core.process_death import Family
 from ritornello.core.stop_signals import SIGNALS
 from ritornello.core.warden import Warden
 from tests.deadlines import HANGS_S, wait_until
@@ -240,19 +240,6 @@ time.sleep(3600)
 """
     with start(program) as child, cleaned_up(child.pid):
         assert child.wait(HANGS_S) == -signal.SIGTERM
-
-
-def test_a_program_that_was_started_otherwise_does_not_follow(monkeypatch):
-    monkeypatch.delenv(process_death.STARTER, raising=False)
-    asked = []
-    monkeypatch.setattr(process_death, "die_with_parent", lambda *args: asked.append(args))
-    process_death.end_with_starter()
-    assert asked == []
-    monkeypatch.setenv(process_death.STARTER, "12")
-    process_death.end_with_starter()
-    process_death.end_with_starter()  # the wish is taken once
-    assert asked == [(12,)]
-    assert environment_for_child()[process_death.STARTER] == str(os.getpid())
 
 
 def test_a_warden_that_does_not_leave_in_time_is_ended(monkeypatch):
