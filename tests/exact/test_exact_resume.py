@@ -124,13 +124,6 @@ def session(results, mix, lines):
     return begin(results, mix, lines)
 
 
-@pytest.mark.slow  # in the fast suite a killed run becomes the reference, which takes the same
-@pytest.mark.parametrize("mix", MIXES)
-def test_the_same_flags_give_the_same_run_twice(tmp_path, reference, mix):
-    assert begin(tmp_path, mix, steps=MORE_STEPS).status == 0
-    assert difference(reference(mix)[0], product(only_run(tmp_path))) == ""
-
-
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mix", slow(MIXES))
 def test_a_run_killed_again_and_again_anywhere_becomes_what_it_would_have_been(
