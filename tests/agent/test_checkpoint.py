@@ -19,7 +19,7 @@ from ritornello.agent.stored.checkpoint_file import read_tree, write_tree
 from ritornello.agent.stored.checkpoint_folder import resolve
 from ritornello.agent.stored.checkpoint_tree import encode
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
-from ritornello.core import atomic_file, faults, files
+from ritornello.core import faults, files
 from ritornello.core.errors import CheckpointError
 from tests.agent.states import state_at
 from tests.faulty import Fault, Plan
@@ -135,12 +135,6 @@ def test_a_write_that_fails_in_the_middle_says_so_in_words_and_leaves_nothing(
                 writer.save(state_at(2), updates=2, agent_steps=2)
             assert load(tmp_path).state["updates"] == 1
             assert names(tmp_path, ".*") == [], "a temporary file is left"
-
-
-def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path):
-    (tmp_path / f".update_000000002.pt.4711{atomic_file.TEMPORARY_SUFFIX}").write_bytes(b"half")
-    CheckpointWriter(tmp_path)
-    assert names(tmp_path, ".*") == []
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "empty"])

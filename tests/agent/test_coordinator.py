@@ -9,7 +9,6 @@ from ritornello.agent.learners.group import GlooGroup, open_store
 from ritornello.agent.learners.place import Place
 from ritornello.agent.learners.several import COMPARED_EACH, LearnersDiffer, SeveralLearners
 from ritornello.agent.process_group import LearnerLost
-from ritornello.agent.run.coordinator import SINGLE_LEARNER
 from ritornello.agent.run.experience import WorkerReport
 from ritornello.core.episode import EpisodeEnd
 from ritornello.transport.channel import WorkerStats
@@ -179,12 +178,3 @@ def test_a_learner_that_vanishes_or_does_not_answer_is_named(vanishes, said):
 def test_a_store_that_nobody_serves_is_one_sentence():
     with pytest.raises(LearnerLost, match="learner 1 does not reach the others at 127.0.0.1:9"):
         open_store(Place(1, 2, 1, 2, "127.0.0.1", 9), timeout_s=0.5)
-
-
-def test_a_learner_alone_is_told_what_it_says():
-    reports = [WorkerReport(WorkerStats(steps=3), (game(1.0),))]
-    alone = SINGLE_LEARNER
-    assert alone.synchronise(reports, True, nothing) == (reports, True)
-    assert alone.agreed("interrupted", True)
-    assert not alone.agreed("interrupted", False)
-    assert alone.broadcast("text") == "text"

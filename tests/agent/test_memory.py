@@ -121,19 +121,6 @@ def test_each_flag_that_takes_memory_is_in_the_sum(flags, part):
     assert large[name] > small.get(name, 0)
 
 
-def test_the_parts_are_added_and_not_compared_one_by_one(monkeypatch):
-    needs = needs_of()
-    most = max(needs.values())
-    assert most < sum(needs.values())
-    free(monkeypatch, sum(needs.values()))
-    blueprint = make_blueprint()
-    model = build_model(blueprint.flags, blueprint.env_spec)
-    check_memory(blueprint, model)
-    free(monkeypatch, sum(needs.values()) - 1)  # every part by itself would fit
-    with pytest.raises(ConfigError, match=r"this run takes \d+\.\d\d GB of memory"):
-        check_memory(blueprint, model)
-
-
 def test_the_limit_of_a_container_counts_where_it_is_tighter(monkeypatch):
     flags = {"replay_parameters": replay_of(30_000_000)}
     free(monkeypatch, 1e12)

@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import pytest
 import torch
 
@@ -197,16 +195,3 @@ def test_a_restored_tally_goes_on_with_each_game():
         Tally(4, 2, (PONG, INVADERS, CARNIVAL)).load_state_dict(tally.state_dict())
     with pytest.raises(CheckpointError, match="1 games, expected 2"):
         Tally(4, 2, (PONG, INVADERS)).load_state_dict(Tally(4, 2).state_dict())
-
-
-def test_a_pause_takes_nothing_of_the_running_time(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(
-        "ritornello.agent.run.tally.time", SimpleNamespace(monotonic=lambda: now[0])
-    )
-    tally = Tally(1, 3)
-    now[0] = 110.0
-    tally.rest(4.0)
-    assert tally.wall_s == 6.0
-    now[0] = 111.5
-    assert tally.wall_s == 7.5
