@@ -27,6 +27,7 @@ from ritornello.agent.run.run import Run
 from ritornello.agent.run.trainer import Summary, Trainer
 from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.atomic_file import write_json
 from ritornello.core.command_line import printable, tell
 from ritornello.core.errors import EnvironmentFault, PlatformError, of_the_system
 from ritornello.core.kept_settings import set_torch
@@ -180,7 +181,7 @@ class Session:
             for note in (*self.checkpoint.notes, *take_back(folder, self.checkpoint)):
                 log.info("%s", note)
         self.coordinator.broadcast(str(folder.path.resolve()))  # its journals are cut by now
-        folder.write_flags(self.blueprint.flags.to_json())
+        write_json(folder.flags_file, self.blueprint.flags.to_json())
         folder.write_run_info([PROGRAM, *self.argv])
         log_start(self, folder)
 
@@ -190,7 +191,7 @@ class Session:
             log.info("this learner has ended: %s", REASONS[summary.reason])
             return summary.status
         flags, status = self.blueprint.flags, summary.status
-        folder.write_summary(asdict(summary))
+        write_json(folder.summary_file, asdict(summary))
         if flags.charts and not _draw(folder, stop):
             status = INTERRUPTED
         log_end(summary, folder, flags)

@@ -9,7 +9,7 @@
       findings.jsonl, evaluations.csv    a line for each (agent/run/status.py)
       train.log        everything that was logged, down to DEBUG
       checkpoints/     see agent/stored/checkpoint_writer.py
-      summary.json     written at the end: counters, best return, why the run ended
+      summary.json     written at the end: counters, best return, why the run ended cleanly
 
 `run.json` never holds environment variables: they contain passwords.
 """
@@ -119,15 +119,11 @@ class RunFolder:
             )
         return lock
 
-    def write_flags(self, flags: Mapping[str, Any]) -> None:
-        """Write flags.json: plain JSON types only."""
-        write_json(self.flags_file, flags)
-
     def read_flags(self) -> dict[str, Any]:
         """Return the flags that the run was started with.
 
         Raises:
-          ValueError: if the file is missing, or is not what `write_flags` wrote.
+          ValueError: if the file is missing, or holds no JSON object.
         """
         return _read_object(self.flags_file)
 
@@ -194,14 +190,6 @@ class RunFolder:
             return max(1, len(self.sessions()))
         except ValueError:
             return 1
-
-    def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Write summary.json at the end of the run; its presence means the run ended cleanly."""
-        write_json(self.summary_file, summary)
-
-    def remove_summary(self) -> None:
-        """Take back what an earlier session said about the end of the run: it goes on."""
-        disk().unlink(self.summary_file)
 
     def has_checkpoint(self) -> bool:
         """Whether there is anything to resume from (without loading torch)."""

@@ -89,7 +89,7 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
     )
     try:
         remove_temporaries(folder.path)  # of a session that was killed
-        folder.remove_summary()
+        disk().unlink(folder.summary_file)  # of an earlier session's end: the run goes on
         moved = _set_later_aside(checkpoint, at)
         cuts = rewind(folder.path, point, at)
         best = set_later_aside(folder.path, updates, at)

@@ -18,6 +18,7 @@ from ritornello.agent.run.run import Run
 from ritornello.agent.run.trainer import Trainer
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.atomic_file import write_json
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import WorkerDied
 from ritornello.metrics.health import Finding
@@ -52,7 +53,7 @@ def test_findings_are_logged_and_end_up_in_the_summary_also_after_a_resume(
     assert len(summary.findings) == records
     said = [line for line in caplog.messages if line.startswith("health: ")]
     assert said == ["health: loss/total is 9 (healthy: below 1): it is too large"] * records
-    folder.write_summary(asdict(summary))
+    write_json(folder.summary_file, asdict(summary))
     written = json.loads(folder.summary_file.read_text("utf-8"))["findings"]
     assert written[-1]["cause"] == "it is too large"
 

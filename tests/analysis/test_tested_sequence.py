@@ -13,6 +13,7 @@ from ritornello.analysis.compare_sequence import (
     kept,
     write_scores,
 )
+from ritornello.core.atomic_file import write_json
 from ritornello.flags.options import Flags
 from ritornello.sequences.folder import SequenceFolder
 from ritornello.sequences.plan import is_test, parse_plan
@@ -46,7 +47,7 @@ def tested(tmp_path_factory):
             continue
         made = RunFolder.create(folder.path / run.name, run.flags["env"])
         flags = {name: run.flags[name] for name in run.flags if name != "load_model_url"}
-        made.write_flags(Flags(**flags).to_json())
+        write_json(made.flags_file, Flags(**flags).to_json())
         is_new = run.group == "new"
         last = {DEMON: 1000.0, CARNIVAL: 400.0} if not is_new else {DEMON: 500.0, CARNIVAL: 40.0}
         with score_table(made.path, 1, "sampled") as table:

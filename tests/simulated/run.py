@@ -27,6 +27,7 @@ from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.stored.run_rewind import take_back
 from ritornello.core import faults, files
+from ritornello.core.atomic_file import write_json
 from ritornello.core.errors import WorkerDied
 from ritornello.core.stop_signals import Answer, StopSignals
 from ritornello.metrics.energy import EnergyBook
@@ -221,7 +222,7 @@ class Simulation:
             finally:
                 late.close()
                 if summary is not None:
-                    folder.write_summary(asdict(summary))
+                    write_json(folder.summary_file, asdict(summary))
         except FAILURES as error:
             self._world.note(f"failed: {error!s:.80}")
             return "failed", None
