@@ -9,8 +9,6 @@ are journals, in which each line counts. docs/run_folder.md has the keys.
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import json
 import logging
 import os
@@ -22,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ritornello.core.atomic_file import TEMPORARY_SUFFIX
+from ritornello.core.atomic_file import TEMPORARY_SUFFIX, csv_text
 from ritornello.core.run_layout import EVALUATIONS, FINDINGS, STATUS
 from ritornello.metrics.health import Finding
 from ritornello.metrics.output_thread import OutputThread
@@ -79,15 +77,12 @@ class Status:
             "message": f"is {short(finding.value)} (healthy: {finding.healthy})",
             "advice": finding.cause,
         }
-        self._append(FINDINGS, json.dumps(line))
+        self._append(FINDINGS, json.dumps(line) + "\n")
 
     def evaluation(self, row: Mapping[str, Any]) -> None:
         """Have a line of evaluations.csv written soon: a value for each column but the time."""
-        self._append(
-            EVALUATIONS,
-            _csv_line([round(time.time(), 3), *row.values()]),
-            head=_csv_line(["time", *row]),
-        )
+        line = csv_text([round(time.time(), 3), *row.values()], [])
+        self._append(EVALUATIONS, line, head=csv_text(["time", *row], []))
 
     def flush(self) -> None:
         """Have the journals brought to the disk soon; `OutputThread.flush` waits for it."""
@@ -114,8 +109,8 @@ class Status:
         path = self._folder / name
         with open_for_append(path) as file:
             if head and path.stat().st_size == 0:
-                file.write(head + "\n")
-            file.write(line + "\n")
+                file.write(head)
+            file.write(line)
 
     def _try(self, name: str, action: Callable[[], object]) -> None:
         try:
@@ -146,9 +141,3 @@ def _replace(path: Path, status: Mapping[str, Any]) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)  # of one that failed
-
-
-def _csv_line(values: Any) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(values)
-    return text.getvalue()

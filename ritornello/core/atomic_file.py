@@ -65,7 +65,7 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
     write_text(path, as_json(data))
 
 
-def csv_text(headings: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+def csv_text(headings: Sequence[object], rows: Iterable[Iterable[object]]) -> str:
     """Return a table as CSV; None is an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
