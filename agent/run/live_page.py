@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ritornello.core.errors import ConfigError
+from ritornello.core.leaving import wait_for_killed
 from ritornello.core.process_death import environment_for_child
 from ritornello.core.project import IMPORT_ROOT, install_extra
 from ritornello.core.standard_error import say
@@ -68,10 +69,9 @@ def _address(page: subprocess.Popen[bytes]) -> str:
 
 def _end(page: subprocess.Popen[bytes]) -> None:
     page.terminate()
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         page.wait(END_S)
-    except subprocess.TimeoutExpired:
-        page.kill()
-        page.wait(END_S)
+    page.kill()  # nothing, if it has ended
+    wait_for_killed(page)
     if page.stdout is not None:
         page.stdout.close()
