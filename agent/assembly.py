@@ -27,7 +27,7 @@ from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.process_group import SINGLE_PROCESS, ProcessGroup
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.plain_data import shown
-from ritornello.core.rng import child_generator, child_seed
+from ritornello.core.rng import child_seed
 from ritornello.core.spec import EnvSpec
 from ritornello.core.unroll import UnrollSchema
 from ritornello.flags.earlier import modern
@@ -419,7 +419,7 @@ class Blueprint:
             make_buffers(configs, self.fill_in_factor),
             [config.sample_ratio for config in configs],
             self.flags.batch_size,
-            child_generator(self.own_seed, "replay"),
+            np.random.default_rng(child_seed(self.own_seed, "replay")),
             schema=self.schema,
             codec="lz4" if self.flags.use_replay_compression else "none",
             discarding_strategy=self.flags.discarding_strategy,

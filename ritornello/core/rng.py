@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 
-import numpy as np
-
 
 def child_seed(root_seed: int, *path: str | int) -> int:
     """Return a 63-bit seed for the stream named by `path`, e.g. ("worker", 3, "env", 1).
@@ -21,8 +19,3 @@ def child_seed(root_seed: int, *path: str | int) -> int:
     text = "/".join([str(int(root_seed)), *[f"{type(part).__name__}:{part}" for part in path]])
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
-
-
-def child_generator(root_seed: int, *path: str | int) -> np.random.Generator:
-    """Return a NumPy generator for the stream named by `path`."""
-    return np.random.default_rng(child_seed(root_seed, *path))
