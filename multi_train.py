@@ -77,13 +77,7 @@ from ritornello.sequences.folder import STATE_FILE, TUNING_FILE, RunState, Seque
 from ritornello.sequences.plan import PlannedRun, load_plan, shipped_plans, source_of
 from ritornello.sequences.runner import Interrupts, run_sequence
 from ritornello.sequences.terminal import Progress, Terminal
-from ritornello.sequences.tuner import (
-    BEST_FILE,
-    TRIALS_PAGE,
-    Tuner,
-    create_folder,
-    load_search,
-)
+from ritornello.sequences.tuner import BEST_FILE, TRIALS_PAGE, Tuner, create_folder, load_search
 
 PROGRAM = PLAIN_SEQUENCE.removeprefix("python ")  # as messages name it
 

@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
-from ritornello.agent.testing.score_table import (
-    SCORES,
-    SCORES_PER_LIFE,
-    read_rows,
-)
+from ritornello.agent.testing.score_table import SCORES, SCORES_PER_LIFE, read_rows
 from ritornello.analysis.comparison import markdown_page, over_games
 from ritornello.analysis.figure import learning_curves
 from ritornello.analysis.options import matching, split_label

@@ -27,15 +27,7 @@ from ritornello.core.atomic_file import writable_folder, write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
 from ritornello.core.project import PLAIN_SEQUENCE
-from ritornello.core.run_layout import (
-    EVALUATIONS,
-    FLAGS,
-    GAMES,
-    RECORDS,
-    SESSIONS,
-    STATUS,
-    SUMMARY,
-)
+from ritornello.core.run_layout import EVALUATIONS, FLAGS, GAMES, RECORDS, SESSIONS, STATUS, SUMMARY
 from ritornello.core.version import VERSION
 from ritornello.metrics.charts import run_figures
 from ritornello.metrics.curve import undisturbed_share

@@ -41,11 +41,7 @@ DECIDED_HERE = {
     "multi_train_overrides": "it is how the flags of the sequence reach a run",
 }
 # These may be typed, but never come from a file, nor are they kept in one.
-ONLY_TYPED = (
-    "trust_env_module",
-    "new_run_folder",
-    "ray_address",
-)
+ONLY_TYPED = ("trust_env_module", "new_run_folder", "ray_address")
 
 
 def check_typed(arguments: Sequence[str]) -> dict[str, str]:

@@ -271,8 +271,4 @@ def command(folder: SequenceFolder, run: RunState, slot: int = 0) -> list[str]:
         line += ["--op_mode=train"]
     if folder.at_once > 1 and not is_test(run.flags):
         line.append(f"--machine_share={slot}/{folder.at_once}")
-    return [
-        *line,
-        f"--results_dir={path}",
-        f"--multi_train_overrides={path / 'overrides.json'}",
-    ]
+    return [*line, f"--results_dir={path}", f"--multi_train_overrides={path / 'overrides.json'}"]

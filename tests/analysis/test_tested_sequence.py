@@ -7,12 +7,7 @@ import pytest
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.testing.score_table import Game, Life, score_table
 from ritornello.analysis.compare_scores import Checkpoint, Table
-from ritornello.analysis.compare_sequence import (
-    GAMES_TABLE,
-    SCORES_PAGE,
-    kept,
-    write_scores,
-)
+from ritornello.analysis.compare_sequence import GAMES_TABLE, SCORES_PAGE, kept, write_scores
 from ritornello.core.atomic_file import write_json
 from ritornello.flags.options import Flags
 from ritornello.sequences.folder import SequenceFolder

@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 
 from ritornello.core.episode import EpisodeEnd
-from ritornello.metrics.charts import (
-    OVERVIEW,
-    draw_run,
-    run_figures,
-)
+from ritornello.metrics.charts import OVERVIEW, draw_run, run_figures
 from ritornello.metrics.record import METRICS, Record
 from ritornello.metrics.run_files import read_evaluations
 from ritornello.metrics.sinks import JsonLinesSink, Tee, TextFilesSink

@@ -3,10 +3,7 @@ import pytest
 
 from ritornello.core.episode import EpisodeEnd
 from ritornello.metrics.record import Record
-from ritornello.metrics.run_files import (
-    read_games,
-    read_records,
-)
+from ritornello.metrics.run_files import read_games, read_records
 from ritornello.metrics.sinks import JsonLinesSink, TextFilesSink
 
 
