@@ -75,10 +75,9 @@ class Tee(Sink):
             sink.flush()
 
     def close(self) -> None:
-        """Close every sink, also when one of them fails; the first failure is raised."""
-        with contextlib.ExitStack() as stack:
-            for sink in reversed(self.sinks):
-                stack.callback(sink.close)
+        """Close every sink."""
+        for sink in self.sinks:
+            sink.close()
 
 
 class JsonLinesSink(Sink):

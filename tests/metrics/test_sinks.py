@@ -1,9 +1,7 @@
-import pytest
-
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.files import using
 from ritornello.metrics.record import Record
-from ritornello.metrics.sinks import JsonLinesSink, Tee, TextFilesSink
+from ritornello.metrics.sinks import JsonLinesSink, TextFilesSink
 from tests.exact.disks import ForgetfulDisk
 
 
@@ -84,30 +82,3 @@ def test_a_run_of_days_has_no_other_columns_than_one_of_minutes(tmp_path):
     sink.close()
     lines = (tmp_path / "Train_time.txt").read_text().splitlines()
     assert lines == ["1,0:00:59,59.900,4", "1,72:01:01,259261.500,4"]
-
-
-class Listener:
-    def __init__(self, heard, fails=False):
-        self.heard, self.fails = heard, fails
-
-    def write(self, record):
-        self.heard.append(record)
-
-    def episode(self, end, at):
-        self.heard.append(end)
-
-    def close(self):
-        self.heard.append("closed")
-        if self.fails:
-            raise OSError("disk full")
-
-
-def test_a_tee_closes_every_sink_also_when_one_fails():
-    first, second = [], []
-    tee = Tee([Listener(first, fails=True), Listener(second)])
-    record, end = Record(1), game(1.0)
-    tee.write(record)
-    tee.episode(end, record)
-    with pytest.raises(OSError, match="disk full"):
-        tee.close()
-    assert first == second == [record, end, "closed"]
