@@ -142,7 +142,7 @@ class BackgroundSink(Sink):
         is_left_out = method != "write" and not hasattr(self._sink, method)
         if self._off or is_left_out:
             return
-        try:  # also the look-up: a sink of one's own may be no sink
+        try:
             getattr(self._sink, method)(*what)
         except BaseException as error:  # rich raises SystemExit where a pipe is broken
             self.failures += 1

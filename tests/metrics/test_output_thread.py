@@ -93,18 +93,6 @@ def test_another_sink_is_tried_again_and_how_often_it_failed_is_said_at_the_end(
     assert "writes that failed: 1; records or games may be missing" in caplog.text
 
 
-def test_what_is_no_sink_ends_no_training(thread, caplog):
-    sink = BackgroundSink(None, thread, gives_up=False)
-    sink.write(Record())
-    sink.episode(EpisodeEnd(env_id=0, return_raw=7.0, length_steps=1, length_frames=4), Record())
-    sink.flush()
-    assert thread.flush(HANGS_S)  # there is room for three
-    sink.close()
-    assert thread.flush(HANGS_S)
-    assert "'NoneType' object has no attribute 'write'): training goes on" in caplog.text
-    assert "writes that failed: 1" in caplog.text
-
-
 def test_a_sink_needs_no_method_but_write(thread, caplog):
     taken = []
     sink = BackgroundSink(SimpleNamespace(write=taken.append), thread, gives_up=True)
