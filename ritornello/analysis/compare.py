@@ -86,7 +86,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _of_trainings(options: argparse.Namespace, places: Sequence[str]) -> Answer:
-    """Compare trainings by what the options ask for."""
     runs, notes = find_runs(places, options.by)
     if options.to_score:
         score, is_human = options.to_score
@@ -106,7 +105,6 @@ def _of_trainings(options: argparse.Namespace, places: Sequence[str]) -> Answer:
 
 
 def _of_tests(options: argparse.Namespace) -> Answer:
-    """Compare tables of tested agents."""
     tables = read_tables(places_in(options.scores))
     text = scores_page(tables, options.at_steps)
     return Answer("scores", text, "scores", lambda: scores_figure(tables))

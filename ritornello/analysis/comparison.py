@@ -107,7 +107,6 @@ def compare(
 
 
 def _row(label: str, runs: Sequence[Run], steps: float, seconds: float, by_area: bool) -> Row:
-    """Return the scores of one configuration."""
     curves = [run.curve for run in runs]
     scores = tuple(x.area(steps) if by_area else x.at_steps(steps) for x in curves)
     by_time = tuple(curve.at_seconds(seconds) for curve in curves)
@@ -283,7 +282,6 @@ def _minutes_to(runs: Sequence[Run], steps: float) -> str:
 
 
 def _best_of(runs: Sequence[Run]) -> str:
-    """Return the best single game of some runs."""
     bests = [run.about.best for run in runs if run.about.best is not None]
     return f"{max(bests):,.1f}" if bests else "-"
 

@@ -69,7 +69,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _map(agent: LoadedAgent, points: Points, options: argparse.Namespace, stem: Path) -> None:
-    """Project the features, and write all files."""
     plane, variance_share = pca(points.features)
     share = variance_share.tolist()
     _draw(points, plane, share, f"{agent.label}, {options.of}", stem.with_suffix(".png"))
@@ -181,7 +180,6 @@ def _items_of(agent: LoadedAgent, checkpoint: Checkpoint, buffer: str) -> list[I
 
 
 def _draw(points: Points, plane: Tensor, share: Sequence[float], about: str, path: Path) -> None:
-    """Draw a panel for each colour."""
     colours = {k: v for k, v in points.colours.items() if k != "game" or len(np.unique(v)) > 1}
     figure = new_figure(3.9 * len(colours), 4.0, dpi=110)
     title(figure, about)

@@ -186,7 +186,6 @@ def _plot_evaluated(axes: Axes, rows: list[Evaluated], with_legend: bool) -> Non
 
 
 def _plot_chart(axes: Axes, chart: Chart, found: list[str], records: list[Record]) -> None:
-    """Draw the metrics of one chart over agent steps."""
     for number, name in enumerate(found):
         x, y = _series(records, name)
         thin, colour = _thin(len(y)), COLOURS[number % len(COLOURS)]
@@ -200,7 +199,6 @@ def _plot_chart(axes: Axes, chart: Chart, found: list[str], records: list[Record
 
 
 def _plot_returns(axes: Axes, records: list[Record], task: int) -> None:
-    """Draw the mean return of one game, and its best."""
     for metric, colour, line, label in (
         ("return_best", COLOURS[1], "--", "best so far"),
         ("return_mean", COLOURS[0], "-", "mean of the last games"),

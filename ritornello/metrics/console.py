@@ -211,7 +211,6 @@ class View:
         return " | ".join(part for part in parts if part and part != MISSING)
 
     def _losses_line(self) -> str:
-        """Return the losses that the algorithm has."""
         names = {name: metric for name, metric, _ in FIGURES["Losses"][:3]}  # up to entropy
         shown = [f"{name} {self._get(m)}" for name, m in names.items() if m in self._values]
         return f"losses: {', '.join(shown)}" if shown else ""
@@ -291,7 +290,6 @@ class View:
         return grid
 
     def _games(self) -> RenderableType:
-        """Return a line for each of several games."""
         table = _table("Game", "mean of last", "best", "length", "games")
         table.columns[0].ratio = 1
         for task, name in enumerate(self._goal.games):
@@ -300,7 +298,6 @@ class View:
         return table
 
     def _replay(self) -> RenderableType:
-        """Return a line for each replay buffer."""
         table = _table("Replay", "fill", "", "age in updates", "draws", "dropped")
         table.columns[1].ratio, table.columns[1].justify = 1, "left"
         for name in self.buffers():
@@ -323,7 +320,6 @@ def _filled(share: float, colour: str, finished: str) -> ProgressBar:
 
 
 def _table(first: str, *headings: str) -> Table:
-    """Return an empty table of a dim column and others."""
     table = Table(box=None, padding=(0, 2, 0, 0), expand=True, header_style="bold")
     table.add_column(first, style="dim")
     for heading in headings:

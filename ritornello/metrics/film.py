@@ -70,7 +70,6 @@ class Film:
             raise FilmError(f"the film {self._path} cannot be written: {told}.") from error
 
     def _give_up(self) -> None:
-        """Close the file, and remove it."""
         writer, self._writer = self._writer, None
         if writer is None:
             return  # whatever has this name is not of this film

@@ -352,7 +352,6 @@ class Tuner:
         self._show(f"trial {trial.number}: {state.lower()}{told}")
 
     def _write_results(self, over: list[Any]) -> None:
-        """Write the table of trials and the flags of the best one."""
         search = self._search
         complete = [t for t in over if t.state.name == "COMPLETE"]
         ranked = sorted(complete, key=lambda t: -t.value)
