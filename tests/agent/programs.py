@@ -1,9 +1,8 @@
-"""Programs that tests of run folders start as processes of their own."""
+"""A program that a test of run folders starts as a process of its own."""
 
 import multiprocessing
 
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.core.errors import ConfigError
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -14,21 +13,12 @@ def wait_to_be_told(connection):
     connection.poll(None)
 
 
-def hold_the_lock(folder, connection, has_worker=False):
-    """Take the lock of a folder, say so (or why not), and keep it until told to let go.
-
-    With a worker, as a training has one, it says who that is instead.
-    """
-    try:
-        with RunFolder(folder).lock():
-            said = "mine"
-            if has_worker:
-                mine, theirs = SPAWN.Pipe()
-                worker = SPAWN.Process(target=wait_to_be_told, args=(theirs,))
-                worker.start()
-                assert mine.recv() == "here"
-                said = worker.pid
-            connection.send(said)
-            connection.recv()
-    except ConfigError as error:
-        connection.send(str(error))
+def hold_the_lock(folder, connection):
+    """Take the lock of a folder, say the number of a worker, and keep it until told to let go."""
+    with RunFolder(folder).lock():
+        mine, theirs = SPAWN.Pipe()
+        worker = SPAWN.Process(target=wait_to_be_told, args=(theirs,))
+        worker.start()
+        assert mine.recv() == "here"
+        connection.send(worker.pid)
+        connection.recv()

@@ -1,8 +1,6 @@
-import contextlib
 import json
 import multiprocessing
 import os
-import signal
 
 import psutil
 import pytest
@@ -13,54 +11,31 @@ from ritornello.core.run_layout import LOCK
 from tests.agent import programs
 from tests.deadlines import HANGS_S
 
-SPAWN = multiprocessing.get_context("spawn")
-
-
-@contextlib.contextmanager
-def process(folder, **options):
-    """A process of its own, and the pipe to it; it is gone afterwards."""
-    ours, theirs = SPAWN.Pipe()
-    started = SPAWN.Process(target=programs.hold_the_lock, args=(folder, theirs), kwargs=options)
-    started.start()
-    theirs.close()
-    try:
-        yield started, ours
-    finally:
-        started.kill()
-        started.join(HANGS_S)
-
-
-def answer(pipe):
-    assert pipe.poll(HANGS_S), "no answer in time"
-    return pipe.recv()
-
 
 @pytest.mark.process
 def test_a_second_session_is_told_whose_folder_it_is_and_gets_it_when_that_one_dies(tmp_path):
-    with process(tmp_path) as (first, pipe):
-        assert answer(pipe) == "mine"
-        with pytest.raises(ConfigError, match=f"belongs to process {first.pid}") as told:
-            RunFolder(tmp_path).lock()
-        assert "--new_run_folder=True" in str(told.value)
-        os.kill(first.pid, signal.SIGKILL)
-        first.join(HANGS_S)
-        assert json.loads((tmp_path / LOCK).read_text())["pid"] == first.pid  # it could not tidy up
-        with RunFolder(tmp_path).lock():
-            assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()
-
-
-@pytest.mark.process
-def test_a_worker_that_outlives_its_learner_does_not_keep_the_lock(tmp_path):
-    with process(tmp_path, has_worker=True) as (learner, pipe):
-        worker = psutil.Process(answer(pipe))
+    """Even if a worker outlives it that has not noticed."""
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    learner = spawn.Process(target=programs.hold_the_lock, args=(tmp_path, theirs))
+    learner.start()
+    theirs.close()
+    try:
+        assert ours.poll(HANGS_S), "no answer in time"
+        worker = psutil.Process(ours.recv())
         try:
-            worker.suspend()  # it will not notice that its learner is gone
-            with pytest.raises(ConfigError, match=f"belongs to process {learner.pid}"):
+            worker.suspend()
+            owner = f"belongs to process {learner.pid}.*--new_run_folder=True"
+            with pytest.raises(ConfigError, match=owner):
                 RunFolder(tmp_path).lock()
-            os.kill(learner.pid, signal.SIGKILL)
+            learner.kill()
             learner.join(HANGS_S)
             assert worker.is_running()
+            assert json.loads((tmp_path / LOCK).read_text())["pid"] == learner.pid
             with RunFolder(tmp_path).lock():
-                pass
+                assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()
         finally:
             worker.kill()
+    finally:
+        learner.kill()
+        learner.join(HANGS_S)
