@@ -57,23 +57,6 @@ def test_whoever_leaves_once_all_is_saved_reads_what_is_saved(folder):
     assert trainer._stop.at_stake.startswith(f"the last checkpoint is update {summary.updates}, ")
 
 
-def test_another_failure_leaves_the_newest_state(folder, monkeypatch):
-    """A pool that breaks says nothing against the weights."""
-    trainer = trainer_of(folder)
-    poll, polled = trainer._experience.pool.poll, []
-
-    def breaks(timeout_s):
-        polled.append(1)
-        if len(polled) == 12:
-            raise OSError("the environments are gone")
-        return poll(timeout_s)
-
-    monkeypatch.setattr(trainer._experience.pool, "poll", breaks)
-    with pytest.raises(OSError, match="are gone"):
-        trainer.run()
-    assert load(folder.path).state["tally"]["updates"] == trainer._tally.updates > 4
-
-
 def test_a_run_whose_folder_is_moved_or_removed_meanwhile_keeps_its_last_weights(
     folder, tmp_path, monkeypatch, caplog
 ):
