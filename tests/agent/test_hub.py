@@ -115,16 +115,6 @@ def test_a_model_that_is_not_there_or_not_whole_is_refused(false_hub):
         prepare(["--op_mode=test", "--load_model_url=hf:ann/pole"])
 
 
-def test_a_strangers_flags_name_no_module_and_no_damaged_weights_are_taken(false_hub):
-    flags = json.loads(false_hub.content[FLAGS])
-    false_hub.content[FLAGS] = json.dumps({**flags, "env": "evil:Env-v0"}).encode()
-    with pytest.raises(ConfigError, match="from hf:ann/pole: "):
-        prepare(["--op_mode=test", "--load_model_url=hf:ann/pole"])
-    false_hub.content[WEIGHTS] = b"\x80\x04" + false_hub.content[WEIGHTS]
-    with pytest.raises(CheckpointError, match="sha256"):
-        prepare(["--op_mode=test", "--load_model_url=hf:ann/pole"])
-
-
 def test_named_files_are_pushed_in_one_commit(false_hub, model):
     (model / "secrets.txt").write_text("hunter2")
     address = push(model, [WEIGHTS, FLAGS], Repository.parse("ann/pole"), private=True)
