@@ -280,9 +280,13 @@ def load_agent(
         module of an environment of your own, as on the command line.
 
     Raises:
-      ConfigError: if a flag cannot be honoured.
+      ConfigError: if an argument is of another type, or a flag cannot be honoured.
       CheckpointError: if there is no such agent, or it is damaged.
     """
+    if not isinstance(seed, int | np.integer | None):
+        raise ConfigError(f"seed is {shown(seed)}, expected a whole number, or None to draw one.")
+    if not isinstance(greedy, int | np.bool_):
+        raise ConfigError(f"greedy is {shown(greedy)}, expected True or False.")
     given: Sequence[str] = command_line(flags)
     with trusting_for_now():
         loaded = playing.load_agent(path_text(path), given)

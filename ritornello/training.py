@@ -52,7 +52,7 @@ def train(*, stop: threading.Event | None = None, **flags: Any) -> Summary:
     given = command_line(flags)
     if named_values(given).get("op_mode") == "test":
         raise ConfigError("train does not test: call ritornello.evaluate(path, ...) for that.")
-    if stop is not None and not hasattr(stop, "is_set"):
+    if isinstance(stop, type) or (stop is not None and not hasattr(stop, "is_set")):
         raise ConfigError(f"stop is {shown(stop)}, expected an event: threading.Event().")
     check_script()
     check_known_to_workers(flags)

@@ -186,3 +186,16 @@ def test_the_shipped_agent_plays_pong_in_the_environment_it_makes():
 def test_no_agent_is_a_message(tmp_path):
     with pytest.raises(CheckpointError, match="nothing"):
         load_agent(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"seed": "x"}, "seed is 'x', expected a whole number"),
+        ({"seed": 1.5}, "seed is 1.5"),
+        ({"greedy": "False"}, "greedy is 'False', expected True or False"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused(wrong, message):
+    with pytest.raises(ConfigError, match=message):
+        load_agent(PONG, **wrong)

@@ -149,6 +149,7 @@ def test_another_thread_trains_and_is_asked_to_stop(tmp_path):
         ({"op_mode": "test"}, "evaluate"),
         ({"test": "models/pong"}, "evaluate"),
         ({"stop": True}, "expected an event"),
+        ({"stop": threading.Event}, "expected an event"),
         ({"learner_count": 2}, "one learner was started"),
         ({"background": True}, "priority of this interpreter"),
         ({"background": "true"}, "priority of this interpreter"),
