@@ -20,13 +20,14 @@ from ritornello.analysis.options import (
     agent_parser,
     places_in,
     progress,
+    results_folder,
     say_written,
     split_label,
     until_interrupted,
 )
 from ritornello.analysis.playing import LoadedAgent, load_player, play_many
 from ritornello.analysis.statistics import interval
-from ritornello.core.atomic_file import writable_folder, write_json
+from ritornello.core.atomic_file import write_json
 from ritornello.core.errors import ConfigError
 from ritornello.core.spec import game_name
 from ritornello.metrics.charts import COLOURS, INK, figure_text, new_figure, save, style
@@ -48,9 +49,9 @@ def main(arguments: Sequence[str]) -> int:
         trust_modules_of(options.env)
     agents = _load(options.load_model_url, options.env)
     first, _ = next(iter(agents.values()))
-    folder = writable_folder(options.output or first.folder / "actions")
+    folder = options.output or first.folder / "actions"
     reports: list[dict[str, Any]] = []
-    with until_interrupted(reports) as status:
+    with results_folder(folder), until_interrupted(reports) as status:
         for label, (agent, tasks) in agents.items():
             for task in tasks:
                 report = watch(agent, task, options)

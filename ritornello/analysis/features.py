@@ -21,9 +21,9 @@ from ritornello.agent.learning.feed import Feed
 from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.agent.stored.model_file import find_model_folder
 from ritornello.analysis.figure import evenly
-from ritornello.analysis.options import add, agent_parser, say_written
+from ritornello.analysis.options import add, agent_parser, results_folder, say_written
 from ritornello.analysis.playing import LoadedAgent, load_agent, play_many
-from ritornello.core.atomic_file import atomic_path, writable_folder, write_json
+from ritornello.core.atomic_file import atomic_path, write_json
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.charts import INK, new_figure, save, title
 from ritornello.replay.item import Draw, Item, unpack_items
@@ -59,11 +59,11 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
     agent = load_agent(options.load_model_url)
-    folder = writable_folder(options.output or agent.folder)
-    if options.of == "replay":
-        points = replay_points(agent, POINTS, options.buffer)
-    else:
-        points = game_points(agent, POINTS, options.seed)
+    with results_folder(options.output or agent.folder) as folder:
+        if options.of == "replay":
+            points = replay_points(agent, POINTS, options.buffer)
+        else:
+            points = game_points(agent, POINTS, options.seed)
     _map(agent, points, options, folder / f"features_{options.of}")
     return 0
 

@@ -16,11 +16,12 @@ from ritornello.analysis.options import (
     agent_parser,
     at_least,
     progress,
+    results_folder,
     say_written,
     until_interrupted,
 )
 from ritornello.analysis.playing import LoadedAgent, load_player, play
-from ritornello.core.atomic_file import atomic_file, writable_folder, write_json
+from ritornello.core.atomic_file import atomic_file, write_json
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json, read_text
 from ritornello.core.spec import game_name
@@ -132,7 +133,6 @@ class Filming:
           The arrays of all moments that are shown, by name: the maps, and the agent's decisions.
         """
         options, agent = self._options, self.agent
-        writable_folder(self._folder)
         moments = play(
             agent,
             task=self._task,
@@ -144,7 +144,11 @@ class Filming:
         actions: list[int] = []  # from step 0 on
         rows: list[dict[str, Any]] = []  # of what is shown
         total = 0.0  # raw return of the game so far
-        with until_interrupted(rows) as status, progress() as bars:
+        with (
+            results_folder(self._folder),
+            until_interrupted(rows) as status,
+            progress() as bars,
+        ):
             for frame, step in bars.track(moments, self._end, description="playing"):
                 actions.append(int(step.action[0]))
                 first = bool(step.inputs.first[0])

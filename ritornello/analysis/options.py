@@ -6,14 +6,16 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence, Sized
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from glob import glob
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
+from ritornello.core.atomic_file import writable_folder
 from ritornello.core.command_line import whole_number
 from ritornello.core.stop_signals import INTERRUPTED
 
@@ -75,6 +77,23 @@ def add(
 def progress() -> Progress:
     """Return bars of progress on standard error, which vanish at the end."""
     return Progress(console=Console(stderr=True), transient=True)
+
+
+@contextmanager
+def results_folder(folder: Path) -> Iterator[Path]:
+    """Make a folder for results before the work; if the work fails and wrote nothing, remove it.
+
+    Raises:
+      ConfigError: if it cannot be made, or not be written into.
+    """
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        yield writable_folder(folder)
+    except BaseException:
+        with suppress(OSError):  # of the first one that is not empty
+            for made in takewhile(lambda path: path != there, (folder, *folder.parents)):
+                made.rmdir()
+        raise
 
 
 def say_written(folder: Path, *names: str) -> None:

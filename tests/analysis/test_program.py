@@ -50,3 +50,12 @@ def test_the_place_is_tried_before_the_work_and_ctrl_c_is_one_line(
     assert analysis([*words, f"--output={tmp_path / 'out'}"]) == 130
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith("python -m ritornello.analysis: interrupted: ")
+
+
+@pytest.mark.parametrize("command", ["attention", "features --of=replay"])
+def test_a_command_that_refuses_leaves_no_empty_folder(command, places, tmp_path):
+    words = f"{command} --load_model_url={places['agent']}".split()
+    (tmp_path / "mine").mkdir()
+    assert analysis([*words, f"--output={tmp_path}/new/below"]) == 2
+    assert analysis([*words, f"--output={tmp_path}/mine"]) == 2
+    assert list(tmp_path.iterdir()) == [tmp_path / "mine"]
