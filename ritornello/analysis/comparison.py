@@ -98,7 +98,7 @@ def compare(
         notes += [
             f"{row.label}: no score at equal time, {seconds:,.1f} s, when the fastest run was at "
             f"{steps:,.0f} agent steps: one of its runs had none yet. Train longer, or record more "
-            "often (--log_interval_s=1)."
+            "often (a lower --log_interval_s)."
             for row in rows
             if not row.by_time
         ]

@@ -52,6 +52,7 @@ def test_a_run_that_had_no_score_yet_at_equal_time_has_none_and_is_named(tmp_pat
     assert (fast.by_time, slow.by_time) == ((101.0,), ())
     text = page(games)
     assert "slow: no score at equal time, 1.0 s" in text
+    assert "--log_interval_s=" not in text  # which it may have had
     (line,) = (line for line in text.splitlines() if line.startswith("| slow | 1 |"))
     assert "| - |" in line
     assert "nan" not in text
