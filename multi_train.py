@@ -108,9 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"{PROGRAM}: {printable(str(error))}")
         return 2 if isinstance(error, ConfigError) else 1
     except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
-        reason = printable(f"{error.strerror or error}{where}")
-        say(f"{PROGRAM}: {reason}. What was done is kept; --resume goes on.")
+        say(f"{PROGRAM}: {printable(_reason(error))}. What was done is kept.")
         return 1
 
 
@@ -138,7 +136,15 @@ def _do(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) 
             folder.lock = lock
         folder.save()  # with the runs that it has got
         with terminal.in_background():
-            return (_tune if is_search else _run)(terminal, folder)
+            try:
+                return (_tune if is_search else _run)(terminal, folder)
+            except OSError as error:
+                done = f"{_reason(error)}. What was done is kept. {_how_to_go_on(folder)}"
+                raise PlatformError(done) from error
+
+
+def _reason(error: OSError) -> str:
+    return f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
 
 
 def _folder(

@@ -396,8 +396,9 @@ def _told() -> Iterator[None]:
         frames = traceback.walk_tb(error.__traceback__)
         if not any(frame.f_globals["__name__"].startswith("optuna.") for frame, _ in frames):
             raise
-        lines = str(error).strip().splitlines() or [type(error).__name__]
+        cause = error.__cause__ or error  # Optuna's own sentence guesses at one
+        lines = str(cause).strip().splitlines() or [type(cause).__name__]
         raise TuningFailed(
-            f"{STUDY_FILE} cannot be used: {shown_text(lines[0], 300)}: put back a sound copy, or "
-            "begin anew."
+            f"{STUDY_FILE} cannot be used: {shown_text(lines[0], 300)}: mend that and --resume, or "
+            "put back a sound copy, or begin anew."
         ) from error

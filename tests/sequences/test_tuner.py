@@ -1,5 +1,6 @@
 """A search: Optuna chooses, trials are runs of a sequence, and a killed one goes on."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -296,3 +297,26 @@ def test_the_program_tunes_resumes_and_refuses(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "study.db cannot be used" in error
     assert "put back a sound copy, or begin anew" in error
+
+
+def test_a_disk_that_is_full_between_two_trials_ends_with_the_command_that_goes_on(
+    tmp_path, monkeypatch, capsys
+):
+    def full(*given):
+        raise OSError(errno.ENOSPC, "No space left on device", "trials.md")
+
+    folder = begun(tmp_path).path
+    monkeypatch.setattr(tuner, "write_text", full)
+    assert multi_train.main([f"--resume={folder}"]) == 1
+    error = capsys.readouterr().err
+    assert "No space left on device: trials.md. What was done is kept. To go on: " in error
+    assert f" --resume={folder}\n" in error
+
+
+def test_a_study_that_cannot_be_written_is_told_with_the_cause(tmp_path):
+    folder = begun(tmp_path)
+    url = f"sqlite:///file:{folder.path / 'study.db'}"
+    optuna.create_study(study_name="tuning", storage=f"{url}?uri=true")
+    locked = optuna.load_study(study_name="tuning", storage=f"{url}?mode=ro&uri=true")
+    with pytest.raises(tuner.TuningFailed, match="readonly database"), tuner._told():
+        locked.ask()
