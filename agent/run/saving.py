@@ -105,6 +105,7 @@ class Saving:
         self._is_ending = False
         self._save_time: SaveTime | None = None  # of a run that saves replay after the weights
         self._refused = False  # whether the last save failed, so that it is said once
+        self._best_score: float | None = None  # of best.pt; None if there is none to beat
         self._unanswered = False  # whether the last flush came to no end, likewise
         self._best_looked_at = -BEST_INTERVAL_S
         self._writes = run.blueprint.place.speaks  # one of several learners does
@@ -118,7 +119,9 @@ class Saving:
             milestone_steps=self._run.flags.save_model_every_nsteps,
             start_steps=self._start_steps,
         )
-        self._best_score = self._writer.best_score()
+        # Otherwise the one that is there was the best over another number of games.
+        if self._tally.games.best_mean is not None:
+            self._best_score = self._writer.best_score()
         run, flags = self._run, self._run.flags
         if flags.save_replay and not flags.reproducible:  # where both fit exactly or not at all
             full_bytes = unrolls_when_full(run.blueprint) * run.blueprint.schema.nbytes
@@ -244,6 +247,8 @@ class Saving:
         if self._best_score is not None and score <= self._best_score:
             return False
         self._bring_history_to_disk()
+        if self._best_score is None:
+            self._writer.set_best_aside()
         self._writer.save_best(self._run.state_dict(), score=score)
         self._best_score = score
         return True

@@ -32,6 +32,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ from ritornello.core import faults
 from ritornello.core.atomic_file import atomic_path, remove_temporaries
 from ritornello.core.errors import CheckpointError
 from ritornello.core.files import disk
+from ritornello.metrics.run_files import set_aside
 
 # What environments gave and what the user chose need not be finite: a reward may be infinite, and
 # a threshold too. Such an update is not made (agent/learning/learner.py), so the weights stay
@@ -209,6 +211,15 @@ class CheckpointWriter:
             return load(path).score
         except CheckpointError:
             return None
+
+    def set_best_aside(self) -> None:
+        """Rename a `best.pt` whose score cannot be compared; the next one replaces none then."""
+        path = self.folder / BEST
+        if not path.is_file():
+            return
+        with contextlib.suppress(OSError):  # the save that follows has the same trouble
+            aside = set_aside(path, datetime.now())
+            logger.info("the best model over another number of games is now %s", aside)
 
     def _drop_old(self, updates: int) -> None:
         """Drop regular checkpoints beyond K, the newest being `updates`, and stray replay contents.

@@ -156,6 +156,20 @@ def test_best_holds_the_weights_of_the_moment_that_earned_its_score(folder, monk
     assert best.score == 30.0
 
 
+def test_the_best_over_another_number_of_games_is_set_aside(folder, monkeypatch):
+    with monkeypatch.context() as patch:
+        Scored(patch, lambda updates: 30.0)
+        trainer_of(folder, avg_buff_size=2).run()
+    scored = Scored(monkeypatch, lambda updates: 10.0)
+    longer = {"environment_max_steps": 600, "avg_buff_size": 3}
+    trainer_of(folder, load(folder.path), **longer).run()
+    assert [score for _, score in scored.saved] == [10.0]
+    assert load(folder.checkpoints / "best.pt").score == 10.0
+    (aside,) = folder.checkpoints.glob("best.pt.*.cut")
+    trainer_of(folder, load(folder.path), **{**longer, "environment_max_steps": 900}).run()
+    assert list(folder.checkpoints.glob("*.cut")) == [aside]
+
+
 @pytest.mark.parametrize("odd", [-math.inf, math.inf, math.nan])
 @pytest.mark.parametrize("others", [5.0, -math.inf])
 def test_returns_that_are_not_finite_are_no_best_and_end_no_run(folder, monkeypatch, odd, others):
