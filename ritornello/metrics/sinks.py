@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import math
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol, TextIO
@@ -243,6 +244,13 @@ class TensorBoardSink(Sink):
             ) from error
         purge_step = None if resumed_at is None else resumed_at + 1
         self._writer = module.SummaryWriter(str(folder), purge_step=purge_step)
+        self._others = threading.excepthook
+        threading.excepthook = self._hook = self._unless_own  # one object, to know it again
+
+    def _unless_own(self, args: threading.ExceptHookArgs) -> None:
+        """Print no traceback of TensorBoard's thread, whose error `write` raises as well."""
+        if not type(args.thread).__module__.startswith("tensorboard."):
+            self._others(args)
 
     def write(self, record: Record) -> None:
         """Add all values, and the other counters as alternatives to steps."""
@@ -253,4 +261,8 @@ class TensorBoardSink(Sink):
 
     def close(self) -> None:
         """Write what is pending."""
-        self._writer.close()
+        try:
+            self._writer.close()
+        finally:
+            if threading.excepthook is self._hook:
+                threading.excepthook = self._others

@@ -1,7 +1,12 @@
+import contextlib
+import threading
+
+import pytest
+
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.files import using
 from ritornello.metrics.record import Record
-from ritornello.metrics.sinks import JsonLinesSink, TextFilesSink
+from ritornello.metrics.sinks import JsonLinesSink, TensorBoardSink, TextFilesSink
 from tests.exact.disks import ForgetfulDisk
 
 
@@ -82,3 +87,27 @@ def test_a_run_of_days_has_no_other_columns_than_one_of_minutes(tmp_path):
     sink.close()
     lines = (tmp_path / "Train_time.txt").read_text().splitlines()
     assert lines == ["1,0:00:59,59.900,4", "1,72:01:01,259261.500,4"]
+
+
+def write_until_refused(sink):
+    for _ in range(1000):
+        sink.write(Record(1, 1, 1, 1, 1.0))
+        sink._writer.flush()
+
+
+def test_a_run_that_is_renamed_prints_no_traceback_of_tensorboards_thread(tmp_path, monkeypatch):
+    printed = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: printed.append(args.thread.name))
+    before = threading.excepthook
+    sink = TensorBoardSink(tmp_path / "run")
+    (tmp_path / "run").rename(tmp_path / "moved")
+    with pytest.raises(FileNotFoundError):
+        write_until_refused(sink)
+    with contextlib.suppress(FileNotFoundError):
+        sink.close()  # its thread has ended then
+    assert printed == []
+    assert threading.excepthook is before
+    other = threading.Thread(target=lambda: 1 / 0, name="other")
+    other.start()
+    other.join()
+    assert printed == ["other"]
