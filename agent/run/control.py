@@ -28,17 +28,17 @@ from ritornello.agent.algorithms.base import Algorithm
 from ritornello.agent.run.control_file import (
     COMMANDS,
     CONTROL,
+    MAX_BYTES,
     NAME,
     SETTINGS,
     Command,
-    content_of,
     read_command,
 )
 from ritornello.agent.run.run import Run
 from ritornello.core.atomic_file import remove_temporaries
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.files import disk
-from ritornello.core.plain_data import shown_text
+from ritornello.core.plain_data import read_text, shown_text
 
 LOOK_S = 1.0  # between two looks into the folder
 REST_S = 0.2  # of a pause, between two looks of the trainer at everything else
@@ -171,8 +171,11 @@ class Control:
 
     def _answer_file(self, name: str) -> None:
         try:
-            content = content_of(self._folder / name)
-            command = read_command(name.removesuffix(".json"), content)
+            path = self._folder / name
+            if path.is_symlink():
+                raise ConfigError(f"the control file {name} is a link.")
+            content = read_text(path, "the control file", MAX_BYTES)
+            command = read_command(path.stem, content)
         except (ConfigError, OSError) as error:
             self._refuse(name, shown_text(str(error)))
             return

@@ -63,29 +63,14 @@ class Command:
         return f"{self.name} {values}".strip()
 
 
-def content_of(path: Path) -> bytes:
-    """Return the content of a control file, up to the size that one can have.
-
-    Raises:
-      ConfigError: if it is a link, a pipe or a folder.
-      OSError: if it cannot be read.
-    """
-    if path.is_symlink() or not path.is_file():
-        raise ConfigError(f"the control file {path.name} is no regular file.")
-    with path.open("rb") as file:
-        return file.read(MAX_BYTES + 1)
-
-
-def read_command(identity: str, content: bytes) -> Command:
+def read_command(identity: str, content: str) -> Command:
     """Return the command in a control file; `identity` is the file's name without its ending.
 
     Raises:
       ConfigError: if `content` is anything but a command of the tables above.
     """
     where = f"the control file {identity}"
-    if len(content) > MAX_BYTES:
-        raise ConfigError(f"{where} is longer than {MAX_BYTES} bytes.")
-    data = parse_json(content.decode("utf-8", "replace"), where)
+    data = parse_json(content, where)
     if not isinstance(data, dict) or not data.keys() <= {"command", "values", "time"}:
         raise ConfigError(f"{where} holds {shown(data)}, expected command, values and time.")
     name, values = data.get("command"), data.get("values", {})
@@ -113,7 +98,7 @@ def write_command(folder: Path, name: str, values: Mapping[str, float] | None = 
     identity = str(uuid.uuid4())
     data: dict[str, Any] = {"command": name, "values": dict(values or {}), "time": time.time()}
     text = json.dumps(data) + "\n"
-    read_command(identity, text.encode())
+    read_command(identity, text)
     control = folder / CONTROL
     control.mkdir(exist_ok=True)
     if control.is_symlink():
