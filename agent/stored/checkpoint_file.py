@@ -100,7 +100,7 @@ def read_tree(path: Path) -> dict[str, Any]:
         if type(version) is not int:
             raise ValueError(f"its format version is a {type(version).__name__}")
         if version != FORMAT_VERSION:
-            raise _OtherVersion(
+            raise CheckpointError(
                 f"{path} has format version {version}, this program reads version "
                 f"{FORMAT_VERSION}. Use the commit that wrote it (source.commit in the run's "
                 "run.json)."
@@ -110,7 +110,7 @@ def read_tree(path: Path) -> dict[str, Any]:
             raise ValueError(f"its state is a {type(decoded).__name__}")
     except FileNotFoundError as error:
         raise DamagedFile(f"{path} is missing.") from error
-    except _OtherVersion:
+    except CheckpointError:
         raise
     except pickle.UnpicklingError as error:
         raise DamagedFile(
@@ -129,10 +129,6 @@ def read_tree(path: Path) -> dict[str, Any]:
             f"{path} is damaged or not a checkpoint of ours: {first_line(error)}."
         ) from error
     return decoded
-
-
-class _OtherVersion(CheckpointError):
-    """A sound file of another program."""
 
 
 def _check_archive(path: Path) -> None:
