@@ -235,7 +235,6 @@ class Following(Evaluating):
         self._last_look = time.monotonic()
         self._lives = self._failures = 0  # failures in a row
         self._lost = 0
-        self._is_closed = False
 
     def look(self) -> None:
         """Book what the process has sent, watch it, and ask it if an evaluation is due."""
@@ -280,10 +279,7 @@ class Following(Evaluating):
         return [ProcessRow("evaluation", 0, self._lives - 1, *self._life.present(), 0)]
 
     def close(self) -> None:
-        """End the process, whatever it does, within some seconds. May be called twice."""
-        if self._is_closed:
-            return
-        self._is_closed = True
+        """End the process, whatever it does, within some seconds."""
         self._life.hang_up()
         if self._life.process is not None:
             let_leave([self._life.process], 0.0)

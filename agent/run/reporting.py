@@ -62,7 +62,6 @@ class Reporting:
         self._own: list[OutputThread] = []  # of the sinks that --sink names
         self._sink: Sink = Tee([])
         self.status = Status(folder.path, None)  # `open_sinks` makes one that writes
-        self._is_closed = False
         shown = _console_handler(self._console)
         level = logging.INFO if flags.console is True else logging.WARNING
         shown.setLevel(SILENT if rank or not flags.console else level)
@@ -190,11 +189,8 @@ class Reporting:
         self._sink = Tee([])
 
     def close(self) -> None:
-        """Close everything, each thread within its deadline. May be called twice."""
+        """Close everything, each thread within its deadline."""
         self.close_sinks()
-        if self._is_closed:
-            return
-        self._is_closed = True
         for thread, grace_s in (
             *((own, OWN_GRACE_S) for own in self._own),
             (self._terminal, TERMINAL_GRACE_S), (self._files, FILES_GRACE_S),

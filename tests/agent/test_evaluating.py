@@ -152,7 +152,6 @@ def test_a_film_is_there_whole_or_not_at_all(tmp_path):
     (tmp_path / "films" / ".update_00000008.mp4").write_bytes(b"half")
     made = in_turn(tmp_path)  # a session that comes after one that was killed
     made.close()
-    made.close()
     assert [path.name for path in (tmp_path / "films").iterdir()] == ["update_00000007.mp4"]
 
 
@@ -364,7 +363,6 @@ def follow(tmp_path, monkeypatch):
 
     yield make
     for each in made:
-        each.made.close()
         each.made.close()
 
 
