@@ -11,22 +11,10 @@ from ritornello.core.errors import ConfigError
 from ritornello.sequences.folder import STATE_FILE, SequenceFolder
 from ritornello.sequences.plan import MAX_RUNS, parse_plan
 
-# Leaves a trace of every start beside itself, then does what a run does.
-TRACER = """
-import json, pathlib, sys
-pathlib.Path(__file__).with_name("started").open("a").write(" ".join(sys.argv[1:]) + "\\n")
-arguments = dict(a[2:].partition("=")[::2] for a in sys.argv[1:])
-run = pathlib.Path(arguments["results_dir"]) / "CartPole-v1_20240101-000000"
-(run / "checkpoints").mkdir(parents=True)
-"""
 RUN = {"name": "001_a_seed1", "group": "a", "seed": 1, "flags": {"env": "CartPole-v1"}}
 
 
-@pytest.fixture
-def started(tmp_path, use_main):
-    """The file that exists as soon as any run was started."""
-    use_main(TRACER)
-    return tmp_path / "started"
+pytestmark = pytest.mark.usefixtures("false_trainer")
 
 
 def given(tmp_path, **changes):
@@ -64,7 +52,7 @@ HOSTILE: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("changes", HOSTILE, ids=lambda changes: json.dumps(changes)[:60])
 def test_a_hostile_sequence_is_refused_with_one_message_and_nothing_happens(
-    tmp_path, started, capsys, monkeypatch, changes
+    tmp_path, capsys, monkeypatch, changes
 ):
     folder = given(tmp_path, **changes)
     monkeypatch.chdir(folder)  # from where every path that is relative may seem to be inside
@@ -84,25 +72,25 @@ def test_a_hostile_sequence_is_refused_with_one_message_and_nothing_happens(
         (with_flags(load_model_url="/etc"), "--trust_files=True"),
     ],
 )
-def test_a_sequence_is_run_once_what_it_asks_for_was_typed(tmp_path, started, changes, typed):
-    multi_train.main([f"--resume={given(tmp_path, **changes)}", typed])
-    assert len(started.read_text().splitlines()) == 1
+def test_a_sequence_is_run_once_what_it_asks_for_was_typed(tmp_path, changes, typed):
+    folder = given(tmp_path, **changes)
+    multi_train.main([f"--resume={folder}", typed])
+    assert len(list(folder.glob("*/*/metrics.jsonl"))) == 1
 
 
 @pytest.mark.parametrize("place", ["001_a_seed1", "001_a_seed1/output.log"])
-def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path, started, place):
+def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path, place):
     folder = given(tmp_path)
     (tmp_path / "victim").mkdir()
     link = folder / place
     link.parent.mkdir(exist_ok=True)
     link.symlink_to(tmp_path / "victim")
     assert multi_train.main([f"--resume={folder}"]) == 2
-    assert not started.exists()
     assert not list((tmp_path / "victim").iterdir())
 
 
 @pytest.mark.parametrize("typed", ["--op_mode=test", "--no_such=1"])
-def test_what_cannot_be_given_to_runs_is_refused_before_a_folder_is_made(tmp_path, started, typed):
+def test_what_cannot_be_given_to_runs_is_refused_before_a_folder_is_made(tmp_path, typed):
     results = tmp_path / "out"
     assert multi_train.main(["--sequence=smoke", f"--results_dir={results}", "--", typed]) == 2
     assert not results.exists()

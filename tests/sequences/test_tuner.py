@@ -2,7 +2,6 @@
 
 import errno
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,8 +35,7 @@ SEARCH = {
 
 
 @pytest.fixture(autouse=True)
-def _false_trainer(use_main, monkeypatch):
-    use_main((Path(__file__).parent / "false_trainer.py").read_text())
+def _false_trainer(false_trainer, monkeypatch):
     monkeypatch.setattr(tuner, "LOOK_S", 0.0)
 
 
@@ -206,7 +204,7 @@ def test_a_trial_below_the_median_is_ended_early(tmp_path, monkeypatch):
     monkeypatch.setattr(Search, "worth", lambda *given: (50.0, 60.0, 1.0)[len(folder.runs) - 1])
     assert work(folder)
     # The third run waits for a signal at half-time, as one that is going on does.
-    changed = {**SEARCH, "trials": 3, "base": {**BASE, "gamma": 0.6}}
+    changed = {**SEARCH, "trials": 3, "base": {**BASE, "env": "Wait-v0"}}
     (folder.path / tuner.TUNING_FILE).write_text(json.dumps(changed))
     assert work(folder)
     assert [trial.state.name for trial in study(folder)] == ["COMPLETE", "COMPLETE", "PRUNED"]
@@ -214,7 +212,7 @@ def test_a_trial_below_the_median_is_ended_early(tmp_path, monkeypatch):
 
 
 def test_ctrl_c_saves_and_resume_goes_on_with_the_same_trial(tmp_path):
-    folder = begun(tmp_path, trials=1, base={**BASE, "gamma": 0.6}, prune=False)
+    folder = begun(tmp_path, trials=1, base={**BASE, "env": "Wait-v0"}, prune=False)
     interrupts = Interrupts()
 
     class Stopping(Tuner):
@@ -236,7 +234,7 @@ def test_ctrl_c_saves_and_resume_goes_on_with_the_same_trial(tmp_path):
 
 
 def test_a_curve_is_read_again_only_where_it_is_compared(tmp_path, monkeypatch):
-    folder = begun(tmp_path, trials=1, base={**BASE, "gamma": 0.6})
+    folder = begun(tmp_path, trials=1, base={**BASE, "env": "Wait-v0"})
     monkeypatch.setattr(runner, "POLL_S", 0.02)
     interrupts, looks, read = Interrupts(), [], []
 

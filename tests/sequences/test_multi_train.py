@@ -32,51 +32,12 @@ from tests.deadlines import wait_until
 from tests.integration.commands import HANGS_S
 from tests.troubled import lives
 
-# Stands in for main.py: the environment id tells it how to behave.
-FAKE_MAIN = """
-import json, pathlib, signal, sys
-arguments = dict(a[2:].partition("=")[::2] for a in sys.argv[1:])
-flags = json.loads(pathlib.Path(arguments["multi_train_overrides"]).read_text())
-print("arguments:", json.dumps(arguments))
-if flags["env"] == "Fail-v0":
-    sys.exit("this environment always fails")
-if arguments["op_mode"] == "test":
-    sys.exit(0)
-resumed = arguments["op_mode"] == "train_w_load"
-if resumed:
-    run = pathlib.Path(arguments["load_model_url"])
-else:
-    run = pathlib.Path(arguments["results_dir"]) / (flags["env"] + "_20240101-000000")
-    (run / "checkpoints").mkdir(parents=True)
-    (run / "flags.json").write_text(json.dumps(flags))
-    (run / "run.json").write_text("{}")
-start = 300 if resumed else 0
-with open(run / "metrics.jsonl", "a") as file:
-    for steps in range(start + 100, 1001, 100):
-        values = {"episode/return_mean": flags["lr"] * steps + flags["seed"],
-                  "episode/return_best": flags["lr"] * steps + 10}
-        file.write(json.dumps({"agent_steps": steps, "frames": 4 * steps, "updates": steps // 10,
-            "episodes": 1, "wall_s": steps / 100, "values": values}) + "\\n")
-        if flags["env"] == "Wait-v0" and not resumed and steps == 500:
-            break
-if flags["env"] == "Wait-v0" and not resumed:
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    (run / "ready").write_text("")
-    signal.sigwait([signal.SIGINT])
-    (run / "checkpoints" / "update_000000030.pt").write_text("clean")
-    sys.exit(130)
-"""
-
 
 @pytest.fixture
-def fake_main(tmp_path, monkeypatch):
-    path = tmp_path / "fake_main.py"
-    path.write_text(FAKE_MAIN)
-    monkeypatch.setattr("ritornello.core.project.MAIN_PROGRAM", path)
-    monkeypatch.setattr(runner, "POLL_S", 0.02)
+def fake_main(false_trainer, monkeypatch):
     for env in ("Ok-v0", "Fail-v0"):
         monkeypatch.setitem(gymnasium.registry, env, EnvSpec(env))
-    return path
+    return false_trainer
 
 
 def begin(tmp_path, *envs, seeds=(1,), **grid):
@@ -223,7 +184,7 @@ def test_a_later_run_waits_for_the_run_it_starts_from_and_gets_its_folder(tmp_pa
     folder = SequenceFolder.create(tmp_path / "results", plan, [])
     run_sequence(folder, Interrupts())
     assert statuses(folder) == ["failed", "waiting", "waiting", "waiting"] * 2
-    fake_main.write_text(FAKE_MAIN.replace("Fail-v0", "Never-v0"))
+    fake_main.write_text(fake_main.read_text().replace("Fail-v0", "Never-v0"))
     run_sequence(folder, Interrupts())
     assert statuses(folder) == ["done"] * 8
     assert [run.group for run in folder.runs[:4]] == ["first", "test first", "then", "test then"]
@@ -471,7 +432,7 @@ def test_the_program_runs_resumes_and_reports(tmp_path, fake_main, monkeypatch, 
     shown = capsys.readouterr().out
     assert "failed" in shown
     assert f"To go on: {sequence_command()} --resume={made}" in shown
-    fake_main.write_text(FAKE_MAIN.replace("Fail-v0", "Never-v0"))
+    fake_main.write_text(fake_main.read_text().replace("Fail-v0", "Never-v0"))
     assert multi_train.main([f"--resume={made}"]) == 0
     assert multi_train.main([f"--report={made}"]) == 0
 
