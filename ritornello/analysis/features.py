@@ -20,12 +20,11 @@ from torch import Tensor
 from ritornello.agent.learning.feed import Feed
 from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.agent.stored.model_file import find_model_folder
-from ritornello.analysis.figure import evenly
 from ritornello.analysis.options import add, agent_parser, results_folder, say_written
 from ritornello.analysis.playing import LoadedAgent, load_agent, play_many
 from ritornello.core.atomic_file import atomic_path, write_json
 from ritornello.core.errors import ConfigError
-from ritornello.metrics.charts import INK, new_figure, save, title
+from ritornello.metrics.charts import INK, evenly, new_figure, save, title
 from ritornello.replay.item import Draw, Item, unpack_items
 
 EXAMPLES = """  python -m ritornello.analysis features --load_model_url=models/pong

@@ -35,12 +35,6 @@ def png(figure: Figure) -> bytes:
     return output.getvalue()
 
 
-def evenly(count: int, wanted: int) -> np.ndarray:
-    """Return at most `wanted` of `count` indices, evenly spread, [K] int64."""
-    places: np.ndarray = np.unique(np.linspace(0, count - 1, min(count, wanted)).round())
-    return places.astype(int)
-
-
 def legend(figure: Figure, title: str | None = None, columns: int = 2) -> None:
     """Explain the lines of a figure below it."""
     figure.legend(

@@ -27,12 +27,12 @@ from torch import Tensor, nn
 
 from ritornello.agent.models.base import ActorCritic
 from ritornello.agent.models.pixels import PIXEL_MAX
-from ritornello.analysis.figure import evenly, heat_map
+from ritornello.analysis.figure import heat_map
 from ritornello.analysis.options import agent_parser, places_in, say_written
 from ritornello.analysis.playing import LoadedAgent, load_agent, play_many
 from ritornello.core.atomic_file import writable_folder
 from ritornello.core.errors import ConfigError
-from ritornello.metrics.charts import INK, new_figure, save
+from ritornello.metrics.charts import INK, evenly, new_figure, save
 
 EXAMPLES = """  python -m ritornello.analysis filters --load_model_url=models/pong
   python -m ritornello.analysis filters --load_model_url=<run> --with=<other>,<third>

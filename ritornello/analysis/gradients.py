@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ritornello.analysis.figure import evenly, heat_map
+from ritornello.analysis.figure import heat_map
 from ritornello.analysis.options import command_parser, say_written
 from ritornello.core.atomic_file import writable_folder, write_csv
 from ritornello.core.errors import ConfigError
 from ritornello.core.project import main_command
-from ritornello.metrics.charts import INK, figure_text, new_figure, save, tick, title
+from ritornello.metrics.charts import INK, evenly, figure_text, new_figure, save, tick, title
 from ritornello.metrics.run_files import read_records
 
 if TYPE_CHECKING:

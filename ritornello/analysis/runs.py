@@ -23,7 +23,6 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from ritornello.agent.stored.run_folder import RunFolder, safe_name
-from ritornello.analysis.figure import evenly
 from ritornello.analysis.options import matching, split_label
 from ritornello.analysis.run_facts import (
     RunFlags,
@@ -40,6 +39,7 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import parse_json
 from ritornello.core.project import main_command
 from ritornello.flags.names import flag_of
+from ritornello.metrics.charts import evenly
 from ritornello.metrics.curve import BEST, RETURN, SCORE, Curve, curve_of, undisturbed_share
 from ritornello.metrics.energy import EnergyBook
 from ritornello.metrics.record import Record

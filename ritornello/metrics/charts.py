@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours: told apart by everybody, also in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 INK = "#333333"
-MAX_POINTS = 5000  # of a curve
+MAX_POINTS = 5000  # of a curve: more than a few per pixel are a blur
 AVERAGED_GAMES = 100  # of a run that does not say its --avg_buff_size
 
 
@@ -153,7 +153,7 @@ def _draw_returns(games: Games, about: str, window: int) -> Figure:
     """Return the figure of a run of one game: each of its ends, their mean, and the best."""
     figure = new_figure(8.0, 4.8)
     axes = figure.add_subplot()
-    thin = _thin(len(games.returns))
+    thin = evenly(len(games.returns))
     steps, returns = games.agent_steps[thin], games.returns[thin]
     mean = moving_mean(games.returns, window)[thin]
     best = np.maximum.accumulate(games.returns)[thin]
@@ -178,7 +178,7 @@ def _plot_evaluated(axes: Axes, rows: list[Evaluated], with_legend: bool) -> Non
     """Draw the mean returns of one game with their standard errors."""
     for colour, policy in zip(COLOURS, ("sampled", "greedy"), strict=False):
         of = [(r.agent_steps, r.mean, r.standard_error) for r in rows if r.policy == policy]
-        table = np.array(of, np.float64).reshape(-1, 3)[_thin(len(of))]
+        table = np.array(of, np.float64).reshape(-1, 3)[evenly(len(of))]
         label = f"{policy} actions"
         axes.errorbar(*table.T, color=colour, linewidth=1.6, marker="o", markersize=3, label=label)
     if with_legend:
@@ -188,7 +188,7 @@ def _plot_evaluated(axes: Axes, rows: list[Evaluated], with_legend: bool) -> Non
 def _plot_chart(axes: Axes, chart: Chart, found: list[str], records: list[Record]) -> None:
     for number, name in enumerate(found):
         x, y = _series(records, name)
-        thin, colour = _thin(len(y)), COLOURS[number % len(COLOURS)]
+        thin, colour = evenly(len(y)), COLOURS[number % len(COLOURS)]
         if len(y) > 100:  # raw and faint below, the trend above
             axes.plot(x[thin], y[thin], color=colour, linewidth=0.6, alpha=0.3)
             y = moving_mean(y, max(2, len(y) // 50))
@@ -204,7 +204,7 @@ def _plot_returns(axes: Axes, records: list[Record], task: int) -> None:
         ("return_mean", COLOURS[0], "-", "mean of the last games"),
     ):
         x, y = _series(records, f"episode/{metric}_{task}")
-        thin = _thin(len(y))
+        thin = evenly(len(y))
         axes.plot(x[thin], y[thin], color=colour, linestyle=line, linewidth=1.6, label=label)
     if task == 0:
         axes.legend(frameon=False, fontsize=8, labelcolor=INK)
@@ -213,7 +213,7 @@ def _plot_returns(axes: Axes, records: list[Record], task: int) -> None:
 def _plot_popart(axes: Axes, records: list[Record], task: int) -> None:
     """Draw mu of one game over training, with a band of one sigma."""
     (x, mu), (_, sigma) = (_series(records, f"popart/{name}_{task}") for name in ("mu", "sigma"))
-    thin = _thin(len(mu))
+    thin = evenly(len(mu))
     x, mu, sigma = x[thin], mu[thin], sigma[thin]
     axes.fill_between(x, mu - sigma, mu + sigma, color=COLOURS[0], alpha=0.2, linewidth=0)
     axes.plot(x, mu, color=COLOURS[0], linewidth=1.6)
@@ -233,10 +233,10 @@ def _legend_above(axes: Axes, entries: int) -> None:
     axes.legend(**place, **spaces, ncols=entries, frameon=False, fontsize=8, labelcolor=INK)
 
 
-def _thin(count: int) -> slice:
-    """Return which of `count` points to draw: more than a few per pixel are a blur."""
-    step = max(1, -(-count // MAX_POINTS))
-    return slice((count - 1) % step, None, step)  # always with the last
+def evenly(count: int, wanted: int = MAX_POINTS) -> np.ndarray:
+    """Return at most `wanted` of `count` indices, evenly spread, [K] int64."""
+    places: np.ndarray = np.unique(np.linspace(0, count - 1, min(count, wanted)).round())
+    return places.astype(int)
 
 
 def _expand(chart: Chart, names: Iterable[str]) -> list[str]:
