@@ -44,7 +44,12 @@ MAX_STEPS = 3000  # after which a game is ended
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
-    options = _parser().parse_args(arguments)
+    about = "runs, checkpoints or model folders, label=place,..."
+    parser = agent_parser("actions", __doc__, EXAMPLES, about)
+    parser.add_argument("--env", metavar="GAME", help="play only this game (default: all)")
+    add(parser, "games", 8, "games of each kind, each from a seed of its own", least=1)
+    add(parser, "greedy", False, "take the most probable action instead of drawing one")
+    options = parser.parse_args(arguments)
     if options.env:
         trust_modules_of(options.env)
     agents = _load(options.load_model_url, options.env)
@@ -180,12 +185,3 @@ def _draw(reports: Sequence[dict[str, Any]], path: Path) -> None:
         axes.set_xticks(np.arange(len(names)), [figure_text(name) for name in names])
         axes.legend(frameon=False, fontsize=8, labelcolor=INK)
     save(figure, path)
-
-
-def _parser() -> argparse.ArgumentParser:
-    about = "runs, checkpoints or model folders, label=place,..."
-    parser = agent_parser("actions", __doc__, EXAMPLES, about)
-    parser.add_argument("--env", metavar="GAME", help="play only this game (default: all)")
-    add(parser, "games", 8, "games of each kind, each from a seed of its own", least=1)
-    add(parser, "greedy", False, "take the most probable action instead of drawing one")
-    return parser

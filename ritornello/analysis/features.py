@@ -22,7 +22,7 @@ from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.agent.stored.model_file import find_model_folder
 from ritornello.analysis.options import add, agent_parser, results_folder, say_written
 from ritornello.analysis.playing import LoadedAgent, load_agent, play_many
-from ritornello.core.atomic_file import atomic_path, write_json
+from ritornello.core.atomic_file import atomic_file, write_json
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.charts import INK, evenly, new_figure, save, title
 from ritornello.replay.item import Draw, Item, unpack_items
@@ -56,7 +56,10 @@ class Points:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
-    options = _parser().parse_args(arguments)
+    parser = agent_parser("features", __doc__, EXAMPLES)
+    add(parser, "of", "game", "games played now, or the saved replay", choices=("game", "replay"))
+    add(parser, "buffer", "", "name of the replay buffer; empty: the one that holds most")
+    options = parser.parse_args(arguments)
     agent = load_agent(options.load_model_url)
     with results_folder(options.output or agent.folder) as folder:
         if options.of == "replay":
@@ -73,7 +76,7 @@ def _map(agent: LoadedAgent, points: Points, options: argparse.Namespace, stem: 
     _draw(points, plane, share, f"{agent.label}, {options.of}", stem.with_suffix(".png"))
     arrays: dict[str, Any] = {"features": points.features.numpy(), "pca": plane.numpy()}
     arrays |= points.colours
-    with atomic_path(stem.with_suffix(".npz")) as temporary, temporary.open("wb") as file:
+    with atomic_file(stem.with_suffix(".npz")) as file:
         np.savez_compressed(file, **arrays)
     settings = {k: v for k, v in vars(options).items() if k != "output"}
     facts = {"pca_variance_share": share, "age_unit": points.age_unit, "settings": settings}
@@ -194,10 +197,3 @@ def _draw(points: Points, plane: Tensor, share: Sequence[float], about: str, pat
     panels[0].set_xlabel(f"{100 * share[0]:.0f} % of the variance", fontsize=8, color=INK)
     panels[0].set_ylabel(f"{100 * share[1]:.0f} %", fontsize=8, color=INK)
     save(figure, path)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = agent_parser("features", __doc__, EXAMPLES)
-    add(parser, "of", "game", "games played now, or the saved replay", choices=("game", "replay"))
-    add(parser, "buffer", "", "name of the replay buffer; empty: the one that holds most")
-    return parser

@@ -33,8 +33,6 @@ EXAMPLES = """  python -m ritornello.analysis gradients --load_model_url=results
 """
 QUANTITIES = ("norm", "mean_abs", "update_ratio", "zero_fraction")  # all but the last: as powers
 MAX_COLUMNS = 200  # of a heat map: so many records, evenly spread
-
-
 Values = Mapping[str, Mapping[str, float]]  # layer -> quantity -> value; some may be missing
 
 

@@ -29,8 +29,6 @@ PSS_INTERVAL_S = 15.0
 MAX_CORES_SHOWN = 64  # on larger machines a record would be longer than all the rest of it
 PROCESSOR_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal")
 OTHERS = "others"  # of the run's processes: those that environments start
-
-
 ENERGY = "energy"  # of a reading; the sum since the driver was loaded, in joules
 
 

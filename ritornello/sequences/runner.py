@@ -33,7 +33,6 @@ POLL_S = 0.5
 LEFT_BEHIND = ("load_replay", "load_optimizer_save")  # by which a resume may leave something out
 ORPHAN_WAIT_S = 600.0  # for a run that has outlived its multi_train.py; it saves and ends by itself
 
-
 Progress = Callable[[RunState, float], None]  # is called with a run, and its seconds so far
 Attempt = Generator[bool, None, None]  # yields as long as it goes on
 # Processes that live, and when each is killed; None: it has not been asked to save and end.
