@@ -6,7 +6,7 @@ from rich.console import Console
 
 from ritornello.metrics.console import ConsoleSink, Goal, View
 from ritornello.metrics.record import Record
-from ritornello.metrics.text import BLOCKS, duration
+from ritornello.metrics.text import BLOCKS
 
 GOAL = Goal("Pong", "results/Pong_1", max_agent_steps=1000)
 VALUES = {
@@ -147,13 +147,3 @@ def test_several_games_have_a_row_each_and_one_score():
     assert "mean return" not in text
     assert BLOCKS[0] + BLOCKS[3] in text  # the history is that of the score
     assert "9 games score 0.314: Pong -20.1, Carnival 4123 |" in view.line()
-
-
-def test_the_time_left_follows_the_speed_but_a_resumed_run_does_not_count_its_past():
-    view = View(Goal("x", "y", 10_000))
-    view.add(Record(agent_steps=5000, wall_s=1.0))  # resumed: 5000 steps were there already
-    assert view.eta() == ""
-    view.add(Record(agent_steps=5100, wall_s=2.0))
-    assert view.eta() == "0:00:49"
-    view.add(Record(agent_steps=5110, wall_s=32.0))  # 30 s at a third of a step per second
-    assert view.eta() == duration(4890 / (10 / 30))
