@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 
 from ritornello.core.episode import EpisodeEnd
@@ -18,15 +17,6 @@ def make_run(folder, counts):
     text.close()
 
 
-def test_files_are_read_back_as_written(tmp_path):
-    make_run(tmp_path, (1, 2, 3))
-    games = read_games(tmp_path)
-    np.testing.assert_array_equal(games.returns, [1.0, 2.0, 3.0])
-    np.testing.assert_array_equal(games.agent_steps, [10.0, 20.0, 30.0])
-    np.testing.assert_array_equal(games.wall_s, [1.0, 2.0, 3.0])
-    assert [r.updates for r in read_records(tmp_path)] == [1, 2, 3]
-
-
 @pytest.mark.parametrize("cut", [2, 9, 15])
 def test_a_line_cut_off_by_a_crash_costs_only_itself_also_when_the_run_goes_on(tmp_path, cut):
     make_run(tmp_path, (1, 20))
@@ -36,5 +26,6 @@ def test_a_line_cut_off_by_a_crash_costs_only_itself_also_when_the_run_goes_on(t
         path.write_text(f"{first}\n{second[: -min(cut, len(second) - 1)]}")
     make_run(tmp_path, (3,))
     assert [r.updates for r in read_records(tmp_path)] == [1, 3]
-    returns = read_games(tmp_path).returns.tolist()
-    assert (returns[0], returns[-1]) == (1.0, 3.0)
+    games = read_games(tmp_path)
+    for column, scale in ((games.returns, 1.0), (games.agent_steps, 10.0), (games.wall_s, 1.0)):
+        assert (column[0], column[-1]) == (scale, 3 * scale)
