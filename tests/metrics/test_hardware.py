@@ -17,28 +17,23 @@ from ritornello.metrics.record import Record, check_declared
 RANGE_J = 262_143.0
 
 
-class Machine:
-    """A folder with counters of energy."""
+@pytest.fixture
+def zone(tmp_path, monkeypatch):
+    """Make a counter of energy, or set it; returns its file."""
+    monkeypatch.setattr(energy, "POWERCAP", tmp_path)
 
-    def __init__(self, folder):
-        self.folder = folder
-
-    def zone(self, zone, name, joules):
-        folder = self.folder / zone
+    def counter(zone, name, joules):
+        folder = tmp_path / zone
         folder.mkdir(exist_ok=True)
         texts = {"name": name, "max_energy_range_uj": round(RANGE_J * 1e6)}
         for file, text in {**texts, "energy_uj": round(joules * 1e6)}.items():
             (folder / file).write_text(f"{text}\n")
         return folder / "energy_uj"
 
-
-@pytest.fixture
-def machine(tmp_path, monkeypatch):
-    monkeypatch.setattr(energy, "POWERCAP", tmp_path)
-    return Machine(tmp_path)
+    return counter
 
 
-def test_packages_and_memory_are_added_up_and_nothing_is_counted_twice(machine, clock):
+def test_packages_and_memory_are_added_up_and_nothing_is_counted_twice(zone, clock):
     zones = {
         "intel-rapl:0": ("package-0", 10.0),
         "intel-rapl:0:0": ("core", 0.0),  # part of the package
@@ -48,38 +43,38 @@ def test_packages_and_memory_are_added_up_and_nothing_is_counted_twice(machine, 
         "intel-rapl-mmio:0": ("package-0", 0.0),  # the first package once more
         "dtpm:0": ("package", 0.0),
     }
-    for zone, (name, joules) in zones.items():
-        machine.zone(zone, name, joules)
+    for place, (name, joules) in zones.items():
+        zone(place, name, joules)
     processor = ProcessorEnergy()
-    for zone, (name, joules) in zones.items():
-        machine.zone(zone, name, joules + 100.0)
+    for place, (name, joules) in zones.items():
+        zone(place, name, joules + 100.0)
     clock.now_s += 5.0
     assert processor.read() == (pytest.approx(300.0), pytest.approx(5.0))
     assert processor.note == ""
 
 
-def test_a_counter_that_starts_again_goes_on_but_not_if_it_was_unseen_or_set_back(machine, clock):
-    machine.zone("intel-rapl:0", "package-0", RANGE_J - 30.0)
+def test_a_counter_that_starts_again_goes_on_but_not_if_it_was_unseen_or_set_back(zone, clock):
+    zone("intel-rapl:0", "package-0", RANGE_J - 30.0)
     processor = ProcessorEnergy()
-    machine.zone("intel-rapl:0", "package-0", 20.0)
+    zone("intel-rapl:0", "package-0", 20.0)
     clock.now_s += 5.0
     assert processor.read() == (pytest.approx(50.0), pytest.approx(5.0))
     clock.now_s += RANGE_J / MAX_POWER_W + 1.0  # the computer slept, or the run was stopped
-    machine.zone("intel-rapl:0", "package-0", 1010.0)
+    zone("intel-rapl:0", "package-0", 1010.0)
     assert processor.read() is None
     clock.now_s += 5.0
-    machine.zone("intel-rapl:0", "package-0", 3.0)  # not a wrap: that would be 50 kW
+    zone("intel-rapl:0", "package-0", 3.0)  # not a wrap: that would be 50 kW
     assert processor.read() is None
     clock.now_s += 5.0
-    machine.zone("intel-rapl:0", "package-0", 13.0)
+    zone("intel-rapl:0", "package-0", 13.0)
     assert processor.read() == (pytest.approx(10.0), pytest.approx(5.0))
     assert processor.note == ""
 
 
-def test_counters_that_cannot_be_read_are_said_and_never_estimated(machine, clock):
+def test_counters_that_cannot_be_read_are_said_and_never_estimated(zone, clock):
     assert (ProcessorEnergy().read(), ProcessorEnergy().note) == (None, "")  # there are none
-    machine.zone("intel-rapl:0", "package-0", 1.0)
-    secret = machine.zone("intel-rapl:1", "package-1", 1.0)
+    zone("intel-rapl:0", "package-0", 1.0)
+    secret = zone("intel-rapl:1", "package-1", 1.0)
     processor = ProcessorEnergy()
     secret.unlink()
     for _ in range(2):
@@ -87,7 +82,7 @@ def test_counters_that_cannot_be_read_are_said_and_never_estimated(machine, cloc
         assert processor.read() is None  # and not what one of the two packages has used
         assert "chmod a+r" in processor.note
         # An interval is missing: the rest would pass for the whole.
-        machine.zone("intel-rapl:1", "package-1", 1.0)
+        zone("intel-rapl:1", "package-1", 1.0)
     secret.write_text("no number")
     assert "chmod a+r" in ProcessorEnergy().note
 
@@ -227,14 +222,14 @@ def processes(monkeypatch):
 
 
 def test_a_machine_with_everything_is_measured_and_each_metric_is_declared(
-    processes, machine, gpu_in_use, clock
+    processes, zone, gpu_in_use, clock
 ):
-    machine.zone("intel-rapl:0", "package-0", 1.0)
+    zone("intel-rapl:0", "package-0", 1.0)
     gpu_in_use(FalseNvml())
     measured = Hardware([])
     measured.read(0)
     clock.now_s += 20.0
-    machine.zone("intel-rapl:0", "package-0", 401.0)
+    zone("intel-rapl:0", "package-0", 401.0)
     processes.used[os.getpid()] += 6.0
     processes.used[7] = 0.5  # a new process has the number
     del processes.used[8]
