@@ -1,19 +1,20 @@
 """Run folders and sequences as the program leaves them, with returns that a test can foretell."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 
 from ritornello.metrics.curve import Curve
+from ritornello.metrics.record import Record
+from ritornello.metrics.run_files import read_records
+from tests.live.builders import write_records
 
 QUEUE = [{"type": "queue", "capacity": 4, "sample_ratio": 1.0}]
 MIXED = [
     {"type": "queue", "capacity": 4, "sample_ratio": 0.5},
     {"type": "standard", "capacity": 1000, "sample_ratio": 0.5},
 ]
-
-
-COUNTERS = {"frames": 0, "updates": 0, "episodes": 0}
 
 
 def curve_of(points):
@@ -44,17 +45,14 @@ def write_run(
         "machine": {"cpu": "Abacus", "cores_usable": 2, "gpus": []},
     }
     (folder / "run.json").write_text(json.dumps(info))
-    lines = [
-        json.dumps({**COUNTERS, "agent_steps": 1, "wall_s": 0.0, "values": {}})
-    ]  # before the first game
+    made = [Record(agent_steps=1)]  # before the first game
     for steps in range(end // records, end + 1, end // records):
         values = {
             "episode/return_mean": slope * steps + seed,
             "episode/return_best": slope * steps + 10,
         }
-        record = {**COUNTERS, "agent_steps": steps, "wall_s": steps / steps_per_s, "values": values}
-        lines.append(json.dumps(record))
-    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+        made.append(Record(agent_steps=steps, wall_s=steps / steps_per_s, values=values))
+    write_records(folder, made)
     if finished:
         (folder / "summary.json").write_text("{}")
     return folder
@@ -64,15 +62,12 @@ def write_run_of_games(folder, *, seed, shares=(), **flags):
     """Write a run of Pong and Breakout whose returns are 0.1 and 2 per step of the whole run."""
     env = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
     write_run(folder, seed=seed, env=env, env_shares=list(shares), **flags)
-    lines = []
-    for line in (folder / "metrics.jsonl").read_text().splitlines():
-        record = json.loads(line)
-        steps = record["agent_steps"]
-        if record["values"]:
-            values = {f"episode/return_mean_{k}": slope * steps for k, slope in ((0, 0.1), (1, 2))}
-            record["values"] = {**values, "episode/return_best_1": 3.0 * steps}
-        lines.append(json.dumps(record))
-    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    before, *others = read_records(folder)
+    names = ("episode/return_mean_0", "episode/return_mean_1", "episode/return_best_1")
+    for number, record in enumerate(others):
+        values = [slope * record.agent_steps for slope in (0.1, 2.0, 3.0)]
+        others[number] = replace(record, values=dict(zip(names, values, strict=True)))
+    write_records(folder, [before, *others])
     return folder
 
 

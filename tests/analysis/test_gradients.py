@@ -1,7 +1,8 @@
 import csv
-import json
 
 from ritornello.analysis.gradients import main, recorded
+from ritornello.metrics.record import Record
+from tests.live.builders import write_records
 
 VALUES = {
     "gradient/torso_net.linear1/norm": 3.0,
@@ -12,26 +13,13 @@ VALUES = {
 }
 
 
-def write_records(folder, count=3):
-    folder.mkdir()
-    lines = [
-        {
-            "agent_steps": 100 * n,
-            "frames": 400 * n,
-            "updates": n,
-            "episodes": 0,
-            "wall_s": float(n),
-            "values": {**VALUES, "gradient/policy_head/norm": float(n)},
-        }
-        for n in range(1, count + 1)
-    ]
-    lines.append({**lines[-1], "values": {"loss/total": 1.0}})  # a record without an update
-    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
-    return folder
-
-
 def test_what_a_run_recorded_is_drawn_and_written(tmp_path):
-    folder = write_records(tmp_path / "run")
+    folder = tmp_path / "run"
+    records = [
+        Record(agent_steps=100 * n, values={**VALUES, "gradient/policy_head/norm": float(n)})
+        for n in (1, 2, 3)
+    ]
+    write_records(folder, [*records, Record(agent_steps=300, values={"loss/total": 1.0})])
     assert [steps for steps, _ in recorded(folder)] == [100, 200, 300]
     assert main([f"--load_model_url={folder}"]) == 0
     with (folder / "analysis" / "gradients.csv").open() as file:

@@ -1,6 +1,6 @@
 import json
 import re
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from html.parser import HTMLParser
 
 import pytest
@@ -12,7 +12,9 @@ from ritornello.analysis.comparison import compare, game_table
 from ritornello.analysis.report import FILE, main
 from ritornello.analysis.runs import find_runs
 from ritornello.core.errors import ConfigError
+from ritornello.metrics.run_files import read_records
 from tests.analysis.builders import write_run, write_sequence
+from tests.live.builders import write_records
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
 HOSTILE = "</td></table><script>alert(1)</script><img src=x onerror=alert(2)>\u202e'\""
@@ -52,16 +54,15 @@ def page_of(place):
 def complete_run(folder, **flags):
     """Write a run that has all that a run can have."""
     write_run(folder, seed=7, slope=0.02, lr=0.5, **flags)
-    records = [json.loads(x) for x in (folder / "metrics.jsonl").read_text().splitlines()]
-    for number, each in enumerate(records):
-        each["values"] |= {
-            "loss/policy": 0.5,
-            "system/energy_j": 100.0,
-            "system/cpu_percent": 60.0,
-            "system/own_cpu_share": 0.6,
-            "throughput/agent_steps_per_s": 20.0 + number,
-        }
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    more = {
+        "loss/policy": 0.5,
+        "system/energy_j": 100.0,
+        "system/cpu_percent": 60.0,
+        "system/own_cpu_share": 0.6,
+        "throughput/agent_steps_per_s": 20.0,
+    }
+    records = read_records(folder)
+    write_records(folder, [replace(each, values={**each.values, **more}) for each in records])
     (folder / "summary.json").write_text(json.dumps({"reason": "steps", "best_mean_return": 27.5}))
     info = json.loads((folder / "run.json").read_text())
     info |= {"started": "2026-01-01T00:00:00", "version": "0.1", "versions": {"torch": "2.13"}}

@@ -1,5 +1,6 @@
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from ritornello.analysis.options import matching, places_in
 from ritornello.analysis.run_facts import own_commands
 from ritornello.analysis.runs import MAX_ROWS, find_runs, thinned, write_csv
 from ritornello.core.errors import ConfigError
+from ritornello.metrics.run_files import read_records
 from tests.analysis.builders import MIXED, write_run, write_run_of_games, write_sequence
+from tests.live.builders import write_records
 
 
 def labels(runs):
@@ -158,17 +161,12 @@ def test_a_game_that_is_only_known_has_no_curve_and_the_other_has_all_steps(tmp_
 
 def test_a_resume_with_other_shares_leaves_each_game_the_steps_that_were_played_of_it(tmp_path):
     folder = write_run_of_games(tmp_path / "a", seed=1, shares=(0, 1))
-    lines = []
-    for line in (folder / "metrics.jsonl").read_text().splitlines():
-        record = json.loads(line)
-        of_both = min(record["agent_steps"], 400)  # the first session played both games
-        pong = of_both // 2
-        record["values"] |= {
-            "episode/agent_steps_0": pong,
-            "episode/agent_steps_1": record["agent_steps"] - pong,
-        }
-        lines.append(json.dumps(record))
-    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    records = read_records(folder)
+    for number, record in enumerate(records):
+        pong = min(record.agent_steps, 400) // 2  # the first session played both games
+        steps = {"episode/agent_steps_0": pong, "episode/agent_steps_1": record.agent_steps - pong}
+        records[number] = replace(record, values={**record.values, **steps})
+    write_records(folder, records)
     (pong, breakout), _ = find_runs([str(folder)])
     assert pong.curve.agent_steps.tolist() == [50, 100, 150, 200]
     assert breakout.curve.agent_steps.tolist() == [50, 100, 150, 200, *range(300, 801, 100)]
