@@ -22,17 +22,13 @@ from tests.reference.statistics_loops import median_time_loops
 PONG, BREAKOUT, POLE = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4", "CartPole-v1"
 
 # Few different moments, so that runs arrive and end together.
-observed = st.lists(
-    st.tuples(st.integers(1, 5).map(float), st.booleans()),
-    min_size=1,
-    max_size=7,
-)
+observed = st.lists(st.tuples(st.integers(1, 5).map(float), st.booleans()), min_size=1, max_size=7)
 
 
 @given(observed)
 def test_half_the_runs_arrive_when_kaplan_and_meier_say(runs):
     times, reached = (np.array(column) for column in zip(*runs, strict=True))
-    expected = median_time_loops(times.tolist(), reached.tolist(), [1.0] * len(runs))
+    expected = median_time_loops(times.tolist(), reached.tolist())
     assert float(half_time(times, reached)) == pytest.approx(expected)
 
 

@@ -41,23 +41,21 @@ def interquartile_mean_loops(games):
     return sum(kept) / len(kept)
 
 
-def reached_by_loops(times, reached, weights, when):
+def reached_by_loops(times, reached, when):
     """Kaplan and Meier 1958: the share that has reached by `when`, 1 - prod (1 - d_i / n_i)."""
     left = 1.0
     for moment in sorted({t for t, r in zip(times, reached, strict=True) if r and t <= when}):
-        at_risk = sum(w for t, w in zip(times, weights, strict=True) if t >= moment)
-        arrive = sum(
-            w for t, r, w in zip(times, reached, weights, strict=True) if r and t == moment
-        )
+        at_risk = sum(t >= moment for t in times)
+        arrive = sum(r and t == moment for t, r in zip(times, reached, strict=True))
         left *= 1.0 - arrive / at_risk
     return 1.0 - left
 
 
-def median_time_loops(times, reached, weights):
+def median_time_loops(times, reached):
     """When half has reached; the middle of the two moments between which it is exactly half."""
     moments = sorted({t for t, r in zip(times, reached, strict=True) if r})
     for number, moment in enumerate(moments):
-        share = reached_by_loops(times, reached, weights, moment)
+        share = reached_by_loops(times, reached, moment)
         if abs(share - 0.5) < 1e-9:
             later = moments[number + 1] if number + 1 < len(moments) else inf
             return (moment + later) / 2
