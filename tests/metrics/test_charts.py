@@ -3,33 +3,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ritornello.core.episode import EpisodeEnd
 from ritornello.metrics.charts import OVERVIEW, draw_run, run_figures
 from ritornello.metrics.record import METRICS, Record
 from ritornello.metrics.run_files import read_evaluations
-from ritornello.metrics.sinks import JsonLinesSink, Tee, TextFilesSink
-
-
-def make_run(folder, records=120, offset=0.0):
-    folder.mkdir()
-    sink = Tee(
-        [
-            JsonLinesSink(folder / "metrics.jsonl"),
-            TextFilesSink(folder, batch_size=2, unroll_length=5),
-        ]
-    )
-    for n in range(1, records + 1):
-        at = {"agent_steps": 10 * n, "updates": n, "episodes": n, "wall_s": float(n)}
-        sink.episode(EpisodeEnd(0, offset + n, 10, 40), Record(**at))
-        values = {"loss/total": 1 / n, "loss/value": 0.5, "cache/wait_fraction": 0.1}
-        values |= {"replay/queue/fill": 0.2, "replay/elite/fill": 1.0, "replay/ratio": 1.0}
-        sink.write(Record(**at, values=values))
-    sink.close()
-    return folder
+from ritornello.metrics.sinks import JsonLinesSink
+from tests.metrics.builders import write_run
 
 
 def test_ctrl_c_while_charts_are_drawn_leaves_those_of_before(tmp_path, monkeypatch):
-    folder = make_run(tmp_path / "run")
+    folder = write_run(tmp_path / "run", range(1, 121))
     whole = draw_run(folder)[0].read_bytes()
 
     def interrupted(figure, file, **options):
@@ -44,7 +26,7 @@ def test_ctrl_c_while_charts_are_drawn_leaves_those_of_before(tmp_path, monkeypa
 
 
 def test_a_run_is_drawn_from_its_files(tmp_path):
-    folder = make_run(tmp_path / "run")
+    folder = write_run(tmp_path / "run", range(1, 121))
     (folder / "flags.json").write_text('{"env": "PongNoFrameskip-v4", "avg_buff_size": 3}')
     axes = dict(run_figures(folder))["returns"].axes[0]
     assert axes.lines[0].get_label() == "mean of 3"

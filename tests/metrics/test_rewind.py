@@ -5,39 +5,14 @@ from datetime import datetime
 
 import pytest
 
-from ritornello.core.episode import EpisodeEnd
 from ritornello.core.run_layout import EVALUATIONS, FINDINGS
-from ritornello.metrics.record import Record
 from ritornello.metrics.rewind import JOURNALS, Point, rewind
 from ritornello.metrics.run_files import read_records
-from ritornello.metrics.sinks import JsonLinesSink, TensorBoardSink, TextFilesSink
+from ritornello.metrics.sinks import TensorBoardSink, TextFilesSink
+from tests.metrics.builders import at, write_run
 
 NOW = datetime(2026, 11, 22, 13, 45)
 CUT = "20261122-134500.cut"
-
-
-def at(updates):
-    return Record(
-        agent_steps=updates * 100,
-        frames=updates * 400,
-        updates=updates,
-        episodes=updates,
-        wall_s=float(updates),
-        values={
-            "loss/policy": 0.1, "loss/value": 0.2, "loss/entropy": 0.3, "optimiser/lr": 0.001,
-        },
-    )  # fmt: skip
-
-
-def write_run(folder, updates):
-    sinks = [JsonLinesSink(folder / "metrics.jsonl")]
-    sinks.append(TextFilesSink(folder, batch_size=2, unroll_length=5))
-    for update in updates:
-        for sink in sinks:
-            sink.episode(EpisodeEnd(0, float(update), 10, 40), at(update))
-            sink.write(at(update))
-    for sink in sinks:
-        sink.close()
 
 
 def rewound(folder, updates=4):
@@ -45,8 +20,6 @@ def rewound(folder, updates=4):
 
 
 def test_lines_after_the_checkpoint_are_set_aside_and_the_others_stay(tmp_path):
-    (tmp_path / "short").mkdir()
-    (tmp_path / "long").mkdir()
     write_run(tmp_path / "short", range(1, 5))
     write_run(tmp_path / "long", range(1, 9))
     whole = {path.name: path.read_bytes() for path in (tmp_path / "long").iterdir()}
@@ -134,9 +107,7 @@ def test_no_line_of_metrics_can_stop_a_resume(tmp_path, bad):
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
 def test_what_is_no_journal_is_moved_out_of_the_way_and_never_followed(tmp_path, kind):
     name = "metrics.jsonl"
-    run = tmp_path / "run"
-    run.mkdir()
-    write_run(run, range(1, 4))
+    run = write_run(tmp_path / "run", range(1, 4))
     path, victim = run / name, tmp_path / "victim"
     victim.write_text("precious\n")
     path.unlink()
