@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 import torch
 
-from ritornello.agent.pools.serial_pool import SerialPool
+from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.analysis import features
 from ritornello.analysis.features import game_points, main, pca
 from ritornello.analysis.playing import load_agent
 from ritornello.core.errors import ConfigError
-from ritornello.transport.weights import WeightBoard
-from tests.analysis.agents import draw_blueprint, write_agent
+from tests.agent.runs import QUEUE_AND_STANDARD, QUIET
+from tests.analysis.agents import write_agent
 
 
 def draw(*shape, seed=0):
@@ -59,31 +59,14 @@ def test_a_game_is_mapped_with_what_is_known_of_it(tmp_path):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A run folder whose checkpoint has a replay: 8 unrolls of 5 steps."""
-    folder = tmp_path_factory.mktemp("run")
-    blueprint = draw_blueprint("--r_f_steps=5", "--batch_size=4", "--reproducible=True")
-    replay, board = blueprint.replay(), WeightBoard(blueprint.acting_weights.nbytes)
-    model = blueprint.model(1)
-    pool = SerialPool(blueprint.workers(), board)
-    try:
-        with board.write(0) as block:
-            blueprint.acting_weights.pack(model, block)
-        pool.start()
-        for update in range(4):
-            for block in pool.poll(0.0):
-                for record in block.records:
-                    assert replay.insert(record, update, 0.0) or update
-        state = {
-            "flags": blueprint.flags.to_json(),
-            "env_spec": blueprint.env_spec.to_dict(),
-            "learner": {"model": model.state_dict()},
-            "tally": {"agent_steps": 40, "updates": 4},
-        }
-        writer = CheckpointWriter(folder / "checkpoints")
-        writer.save(state, updates=4, agent_steps=40, replay=replay.state_dict(contents=True))
-    finally:
-        pool.stop(0.0)
-        board.close()
+    """A run whose checkpoint has the contents of its replay."""
+    results = tmp_path_factory.mktemp("results")
+    small = ["--env=CartPole-v1", "--seed=0", "--worker_count=1", "--envs_per_worker=2"]
+    small += ["--device=cpu", "--r_f_steps=5", "--batch_size=4", "--environment_max_steps=400"]
+    small += ["--reproducible=True", f"--replay_parameters={json.dumps(QUEUE_AND_STANDARD)}"]
+    flags = [*QUIET, *small, f"--results_dir={results}"]
+    assert prepare(flags).run() == 0
+    (folder,) = results.iterdir()
     return folder
 
 
@@ -94,14 +77,16 @@ def test_a_replay_is_mapped_with_the_age_of_its_unrolls(saved, tmp_path, monkeyp
     assert main([*arguments, "--buffer=standard"]) == 0
     data = np.load(output / "features_replay.npz")
     assert data["features"].shape == (12, 256)
-    assert set(data["age"]) <= {1, 2, 3, 4}
+    assert 0 <= data["age"].min() < data["age"].max() <= load(saved).updates
     assert data["age"][0] > data["age"][-1] == data["age"].min()
     assert (data["distance"] > 0).all()
     assert data["pca"].shape == (12, 2)
     facts = json.loads((output / "features_replay.json").read_text())
     assert facts["age_unit"] == "updates"
     assert (output / "features_replay.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ConfigError, match=r"--buffer=elite: expected one that holds.*standard \(8"):
+    with pytest.raises(
+        ConfigError, match=r"--buffer=elite: expected one that.*standard \(40"
+    ):
         main([*arguments, "--buffer=elite"])
 
 
@@ -109,10 +94,11 @@ def test_weights_and_replay_are_of_one_checkpoint_also_of_a_run_that_trains(save
     run = tmp_path / "run"
     shutil.copytree(saved, run)
     agent, checkpoint = load_agent(str(run)), load(run)
-    state = {**checkpoint.state, "tally": {"agent_steps": 900, "updates": 90}}
+    state = {**checkpoint.state, "tally": {"agent_steps": 9000, "updates": 900}}
     writer = CheckpointWriter(run / "checkpoints")
-    writer.save(state, updates=90, agent_steps=900, replay=checkpoint.load_replay())
-    assert features.replay_points(agent, 12, "standard").colours["age"].max() <= 4
+    writer.save(state, updates=900, agent_steps=9000, replay=checkpoint.load_replay())
+    ages = features.replay_points(agent, 12, "standard").colours["age"]
+    assert ages.max() <= checkpoint.updates
 
 
 def test_what_has_no_replay_is_refused(tmp_path):
