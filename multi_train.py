@@ -283,24 +283,15 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--sequence", help="name of a shipped sequence, or path of a .yaml file, to run"
-    )
-    parser.add_argument(
-        "--tune", metavar="FILE", help="search for good flags as this .yaml file says"
-    )
-    parser.add_argument("--resume", metavar="FOLDER", help="go on with what was begun in it")
-    parser.add_argument("--report", metavar="FOLDER", help="only compare what is in this folder")
-    parser.add_argument(
-        "--at_once",
-        type=int,
-        choices=range(1, MAX_AGENTS + 1),
-        metavar="N",
-        help="number of runs at the same time (default: what the sequence says, or 1)",
-    )
-    parser.add_argument(
-        "--results_dir", default="results", help="where folders are made (default: %(default)s)"
-    )
+    add = parser.add_argument
+    add("--sequence", help="name of a shipped sequence, or path of a .yaml file, to run")
+    add("--tune", metavar="FILE", help="search for good flags as this .yaml file says")
+    add("--resume", metavar="FOLDER", help="go on with what was begun in it")
+    add("--report", metavar="FOLDER", help="only compare what is in this folder")
+    about = "number of runs at the same time (default: what the sequence says, or 1)"
+    add("--at_once", type=int, choices=range(1, MAX_AGENTS + 1), metavar="N", help=about)
+    about = "where folders are made (default: %(default)s)"
+    add("--results_dir", default="results", help=about)
     for name, text in (
         ("--dry_run", "only print the runs"),
         ("--list", "list the shipped sequences"),
