@@ -11,14 +11,15 @@ def draw_blueprint(*flags, env="CartPole-v1"):
     return Blueprint.draw(parse([f"--env={env}", *small, *flags]))
 
 
-def write_agent(folder, *flags, seed=0, agent_steps=1000, env="CartPole-v1"):
+def write_agent(folder, *flags, seed=0, env="CartPole-v1"):
     """Write a model folder; equal seeds give equal weights."""
     blueprint = draw_blueprint(*flags, env=env)
     model = blueprint.model(seed)
-    facts = {
-        "env_spec": blueprint.env_spec.to_dict(),
-        "agent_steps": agent_steps,
-        "updates": 500,
-    }
+    return write_model(folder, blueprint, model)
+
+
+def write_model(folder, blueprint, model):
+    """Write a model folder of a model."""
+    facts = {"env_spec": blueprint.env_spec.to_dict(), "agent_steps": 1000, "updates": 500}
     save_model(folder, model.state_dict(), blueprint.flags.to_json(), facts)
     return folder

@@ -4,24 +4,20 @@ import numpy as np
 import pytest
 import torch
 
-from ritornello.agent.assembly import build_model
-from ritornello.agent.stored.model_file import save_model
 from ritornello.analysis import actions
 from ritornello.analysis.actions import main
 from ritornello.core.errors import ConfigError
-from tests.analysis.agents import draw_blueprint, write_agent
+from tests.analysis.agents import draw_blueprint, write_agent, write_model
 
 
 def write_decided(folder, logits):
     """Write an agent of CartPole whose policy is the same everywhere."""
     blueprint = draw_blueprint()
-    model = build_model(blueprint.flags, blueprint.env_spec)
+    model = blueprint.model()
     with torch.no_grad():
         model.policy_head.weight.zero_()
         model.policy_head.bias.copy_(torch.tensor(logits))
-    facts = {"env_spec": blueprint.env_spec.to_dict(), "agent_steps": 0, "updates": 0}
-    save_model(folder, model.state_dict(), blueprint.flags.to_json(), facts)
-    return folder
+    return write_model(folder, blueprint, model)
 
 
 def read(folder):

@@ -84,9 +84,7 @@ def test_a_replay_is_mapped_with_the_age_of_its_unrolls(saved, tmp_path, monkeyp
     facts = json.loads((output / "features_replay.json").read_text())
     assert facts["age_unit"] == "updates"
     assert (output / "features_replay.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(
-        ConfigError, match=r"--buffer=elite: expected one that.*standard \(40"
-    ):
+    with pytest.raises(ConfigError, match=r"--buffer=elite: expected one that.*standard \(40"):
         main([*arguments, "--buffer=elite"])
 
 

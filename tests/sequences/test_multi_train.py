@@ -579,9 +579,7 @@ DIFFER = [
     ("seeds: [1, 2]", "--seed=3"),
     ("seeds: [1]", "--seed=3"),
 ]
-ALIKE = [
-    ("base: {lr: 0.1}\nseeds: [1, 2]", "--lr=0.003"),
-]
+ALIKE = [("base: {lr: 0.1}\nseeds: [1, 2]", "--lr=0.003")]
 
 
 @pytest.mark.parametrize(("text", "typed"), [*DIFFER, *ALIKE])

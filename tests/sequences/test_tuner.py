@@ -49,9 +49,9 @@ def begun(tmp_path, **changes):
     return create_folder(tmp_path / "results", load(tmp_path, **changes), [])
 
 
-def work(folder, interrupts=None):
+def work(folder, interrupts=None, kind=Tuner):
     search = load_search(folder.path / tuner.TUNING_FILE)
-    return Tuner(folder, search, interrupts or Interrupts(), lambda line: None).work()
+    return kind(folder, search, interrupts or Interrupts(), lambda line: None).work()
 
 
 def study(folder):
@@ -221,8 +221,7 @@ def test_ctrl_c_saves_and_resume_goes_on_with_the_same_trial(tmp_path):
             if (curve.agent_steps >= 500).any() and not interrupts.stop:
                 interrupts.note(2)
 
-    search = load_search(folder.path / tuner.TUNING_FILE)
-    assert not Stopping(folder, search, interrupts, lambda line: None).work()
+    assert not work(folder, interrupts, Stopping)
     (before,) = study(folder)
     assert before.state.name == "RUNNING"
     again = SequenceFolder.open(folder.path)
@@ -252,8 +251,7 @@ def test_a_curve_is_read_again_only_where_it_is_compared(tmp_path, monkeypatch):
             read.append(1)
             return super()._curve(run)
 
-    search = load_search(folder.path / tuner.TUNING_FILE)
-    assert not Looking(folder, search, interrupts, lambda line: None).work()
+    assert not work(folder, interrupts, Looking)
     assert len(looks) >= 20
     assert 1 <= len(read) <= 5
     assert sorted(study(folder)[0].intermediate_values) == [100, 200, 300, 400, 500]
