@@ -59,6 +59,9 @@ def test_one_command_starts_a_run_and_then_goes_on_with_it(tmp_path, monkeypatch
         (["--resume_or_start="], "--resume_or_start needs a value"),
         (["--resume_or_start=results/a b"], "--resume_or_start=results/a b: the last name must be"),
         (["--lr"], "--lr needs a value, e.g. --lr=0.00025"),
+        (["--seed"], "--seed needs a value (--help=all explains it)"),
+        (["--env_kwargs"], "--env_kwargs needs a value (--help=all explains it)"),
+        (["--replay"], "e.g. --replay_parameters=queue:4:0.5,standard:1000:0.5"),
         (["resume", "x"], "write --resume=<run folder>"),
         (["--resume=a", "--test=b"], "--resume and --test cannot be done at once"),
         (

@@ -30,6 +30,7 @@ from ritornello.flags.problems import listed
 COMMANDS = {"resume": "train_w_load", "test": "test"}
 RESUME_OR_START = "resume_or_start"
 OVERRIDES = "multi_train_overrides"  # how multi_train.py hands over the flags of a sequence
+REPLAY_EXAMPLE = "queue:4:0.5,standard:1000:0.5"
 # Words that are commands elsewhere.
 _WORDS = {
     "train": "no word: training is what main.py does",
@@ -157,12 +158,14 @@ def named_values(argv: Sequence[str], others: Iterable[str] = ()) -> dict[str, s
         if name == REPLAY and value.startswith("[") and items and not items[0].startswith("--"):
             raise ConfigError(
                 f"the value of --{REPLAY} was cut at a blank by the shell: put the whole value in "
-                "single quotes, or write --replay=queue:4:0.5,standard:1000:0.5, which needs none"
+                f"single quotes, or write --replay={REPLAY_EXAMPLE}, which needs none"
             )
         if not is_known:
             problems.append(unknown_option(name, others))
         elif not equals or (not value and name in (*COMMANDS, RESUME_OR_START)):
-            problems.append(f"--{name} needs a value, e.g. --{name}={_example(name)}")
+            example = _example(name)
+            hint = f", e.g. --{name}={example}" if example else " (--help=all explains it)"
+            problems.append(f"--{name} needs a value{hint}")
         elif name in COMMANDS:
             commands.append(name)
             values.update(op_mode=COMMANDS[name], load_model_url=value)
@@ -210,7 +213,12 @@ def unknown_option(name: str, others: Iterable[str] = ()) -> str:
 
 
 def _example(name: str) -> str:
+    """Return a value of a flag; "" where its default is none or empty and shows nothing."""
     if name in (*COMMANDS, RESUME_OR_START):
         return "results/<run>"
+    if name == REPLAY:
+        return REPLAY_EXAMPLE
     default = Flags.model_fields[name].default if name in Flags.model_fields else None
+    if default is None or default == ():
+        return ""
     return "True" if isinstance(default, bool) else str(default)
