@@ -72,7 +72,7 @@ def resolve(url: Path | str) -> list[Path]:
     inside = [] if found else _agents_in(folder)
     if inside:
         raise CheckpointError(
-            f"{as_typed(folder)} holds several agents: give one of {_listed(inside)}."
+            f"{as_typed(folder)} is no agent itself. There are: {_listed(inside)}."
         )
     if not found and (folder / MODEL_WEIGHTS).is_file():
         raise CheckpointError(

@@ -191,6 +191,8 @@ def test_a_url_that_leads_nowhere_says_what_was_expected_and_what_there_is(tmp_p
     assert "Pong_2" not in str(caught.value), "it has nothing to load"
     with pytest.raises(CheckpointError, match="No checkpoint in .*: this is no run folder, or"):
         resolve(tmp_path / "Pong_2")
+    with pytest.raises(CheckpointError, match=r"is no agent itself. There are: .*Pong_1\.$"):
+        resolve(tmp_path)
 
 
 @pytest.mark.parametrize("keep_last", [1, 2, 5])
