@@ -33,8 +33,10 @@ def path_text(path: object) -> str:
     """
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(text, str) or not text.strip() or "\0" in text:
+        its = ", or its .folder" if hasattr(path, "folder") else ""  # of a Summary or a table
         raise ConfigError(
-            f"the path is {shown(path)}, expected text or a pathlib.Path, such as results/<run>."
+            f"the path is {shown(path)}, expected text or a pathlib.Path, such as "
+            f"results/<run>{its}."
         )
     return os.path.expanduser(text)
 

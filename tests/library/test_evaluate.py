@@ -74,6 +74,12 @@ def test_what_is_no_path_is_told(function, path):
         function(path)
 
 
+@pytest.mark.parametrize("function", [evaluate, load_agent, read_run])
+def test_what_train_returns_is_no_path_but_has_one(run, function):
+    with pytest.raises(ConfigError, match=r"the path is Summary.*, or its \.folder"):
+        function(run)
+
+
 def test_a_path_may_begin_at_the_home_folder(run, monkeypatch):
     monkeypatch.setenv("HOME", str(run.folder.parent))
     home = Path("~") / run.folder.name
