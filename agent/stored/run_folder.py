@@ -35,15 +35,7 @@ from ritornello.core.file_lock import LOOK_S, FileLock
 from ritornello.core.files import disk
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.core.project import PROJECT_ROOT
-from ritornello.core.run_layout import (
-    CHECKPOINTS,
-    FLAGS,
-    LOCK,
-    LOG,
-    RECORDS,
-    SESSIONS,
-    SUMMARY,
-)
+from ritornello.core.run_layout import CHECKPOINTS, FLAGS, LOCK, LOG, RECORDS, SESSIONS, SUMMARY
 from ritornello.core.saved_state import StateError, item, items
 from ritornello.core.spec import game_name
 from ritornello.core.version import VERSION

@@ -40,9 +40,7 @@ class Field:
         return typed.reshape((*leading, *self.shape))
 
 
-def lay_out(
-    table: Iterable[tuple[str, tuple[int, ...], str]],
-) -> tuple[dict[str, Field], int]:
+def lay_out(table: Iterable[tuple[str, tuple[int, ...], str]]) -> tuple[dict[str, Field], int]:
     """Lay out arrays one after the other, each at an aligned offset.
 
     `table` has the name, shape and dtype of each array.

@@ -5,11 +5,7 @@ import sys
 
 import pytest
 
-from ritornello.core.command_line import (
-    add_switch,
-    tell,
-    with_home,
-)
+from ritornello.core.command_line import add_switch, tell, with_home
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 

@@ -7,13 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ritornello.core.errors import ConfigError
-from ritornello.core.plain_data import (
-    MAX_SHOWN,
-    check_plain,
-    parse_json,
-    read_text,
-    shown,
-)
+from ritornello.core.plain_data import MAX_SHOWN, check_plain, parse_json, read_text, shown
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),

@@ -11,13 +11,7 @@ import time
 import pytest
 
 from ritornello.core import stop_signals
-from ritornello.core.stop_signals import (
-    Answer,
-    StopSignals,
-    end_of_job,
-    handled_by,
-    leave_time,
-)
+from ritornello.core.stop_signals import Answer, StopSignals, end_of_job, handled_by, leave_time
 from tests.deadlines import HANGS_S, wait_until
 from tests.house import ROOT
 
