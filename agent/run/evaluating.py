@@ -121,7 +121,6 @@ class Evaluating:
         return self._run.tally.agent_steps // self._every > self._looked_at // self._every
 
     def _order(self) -> Order:
-        """Return the order for an evaluation of the present weights."""
         tally = self._run.tally
         is_filmed = bool(self._films) and self._count % self._films == 0
         return Order(tally.updates, tally.agent_steps, is_filmed, self._best, self._facts())
@@ -144,7 +143,6 @@ class Evaluating:
         }
 
     def _book(self, rows: list[Row], done: Done) -> None:
-        """Write down the results of an evaluation."""
         self._count += 1
         for row in rows:
             task = f"_{self._tasks.index(row.game)}" if len(self._tasks) > 1 else ""

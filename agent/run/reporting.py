@@ -225,7 +225,6 @@ class _Lines(logging.Handler):
 
 
 def _goal(blueprint: Blueprint, folder: RunFolder) -> Goal:
-    """Return what the terminal shows about the run as a whole."""
     flags = blueprint.flags
     games = tuple(game_name(env_id) for env_id in flags.env.split(","))
     several = games if len(games) > 1 else ()

@@ -332,7 +332,6 @@ class Trainer:
 
 
 def _evaluating_of(run: Run) -> Evaluating | None:
-    """Return the object that evaluates the run as the flags ask; None if nothing does."""
     if not run.flags.evaluate_every_steps or not run.blueprint.place.speaks:
         return None
     from ritornello.agent.run.evaluating import Following, InTurn

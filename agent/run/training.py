@@ -126,7 +126,6 @@ class Session:
                 return self._train(stop, folder, reporting)
 
     def _train_other(self, stop: StopSignals) -> Ending:
-        """Train as a learner other than learner 0."""
         path = Path(self.coordinator.broadcast(""))
         path.mkdir(parents=True, exist_ok=True)  # on another machine it is another folder
         place = self.blueprint.place
@@ -223,7 +222,6 @@ class Session:
             return evaluate(self.blueprint, self.checkpoint, output, envs=self.envs, show=show)
 
     def _test_folder(self) -> Path:
-        """Return where a test writes."""
         assert self.checkpoint is not None
         return self.checkpoint.output_folder(self.blueprint.flags.results_dir)
 

@@ -167,7 +167,6 @@ class CheckpointWriter:
         *,
         has_replay: bool,
     ) -> None:
-        """Write the replay contents, if they are given, and then the state."""
         contents = None if replay is None else encode(replay)
         tree = encode({**state, "has_replay": has_replay})
         _refuse_not_finite(tree)

@@ -189,7 +189,6 @@ class RunFolder:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; ValueError if there is none."""
     try:
         data = parse_json(read_text(path, "the file", MAX_FILE_BYTES), str(path))
     except ConfigError as error:

@@ -149,7 +149,6 @@ def _later(checkpoint: Checkpoint) -> list[Path]:
 
 
 def _described(cuts: list[Cut], moved: list[Path], updates: int) -> list[str]:
-    """Return one sentence for the journals, and one for the checkpoints."""
     notes = []
     if cuts:
         lines = ", ".join(
