@@ -17,6 +17,8 @@ from ritornello.core.errors import Closed
 T = TypeVar("T")
 
 JOIN_TIMEOUT_S = 30.0  # a produce() that takes longer than this to return is stuck
+MAX_DEPTH = 8
+MAX_NEW_AGE_UPDATES = 10.0  # beyond this the cache gets shallower rather than deeper
 WAITS_TOO_MUCH, WAITS_HARDLY = 0.02, 0.005  # shares of the time, of which fresher data are worth
 
 
@@ -199,28 +201,24 @@ class _Stats:
         return figures
 
 
-def next_depth(
-    depth: int, wait_fraction: float, fill: float, age: float, *, max_depth: int, max_age: float
-) -> int:
+def next_depth(depth: int, wait_fraction: float, fill: float, age: float) -> int:
     """Return how deep a cache should be from now on: as shallow as keeps the learner busy.
 
     Depth evens out batches that take longer than others; its price is that each batch gets older.
-    The result is at most one step from the present depth.
+    The result is at most one step from the present depth, and at most MAX_DEPTH.
 
     Args:
       depth: present depth.
       wait_fraction: share of the time in which the learner waited for batches.
       fill: mean number of batches that were ready when the learner asked.
       age: age of new unrolls when they are learned from, in updates.
-      max_depth: largest depth.
-      max_age: age in updates beyond which the cache gets shallower in any case.
     """
     change = 0
-    if age > max_age:
+    if age > MAX_NEW_AGE_UPDATES:
         change = -1
     elif wait_fraction > WAITS_TOO_MUCH and fill > 0.1 * depth:
         # A cache that is always empty would stay so at any depth: production is too slow.
         change = 1
     elif wait_fraction < WAITS_HARDLY and fill > 0.75 * depth:
         change = -1
-    return min(max_depth, max(1, depth + change))
+    return min(MAX_DEPTH, max(1, depth + change))

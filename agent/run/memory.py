@@ -20,9 +20,9 @@ import psutil
 
 from ritornello.agent.assembly import Blueprint, buffer_configs
 from ritornello.agent.models.base import ActorCritic
-from ritornello.agent.run.threaded import MAX_CACHE_DEPTH
 from ritornello.core.errors import ConfigError
 from ritornello.flags.options import Flags
+from ritornello.replay.cache import MAX_DEPTH
 from ritornello.replay.parameters import most_unrolls_held
 from ritornello.transport.cgroups import container_free_bytes, container_limit_bytes
 from ritornello.transport.ring import UnrollRing
@@ -87,7 +87,7 @@ def _of_learner(blueprint: Blueprint, weights: int) -> list[Need]:
     batches = 1  # ahead, in the making, and being learned from
     if not flags.reproducible and flags.caching_threads:
         size = flags.cache_output_buffer_size
-        batches += MAX_CACHE_DEPTH if size == "auto" else int(size)
+        batches += MAX_DEPTH if size == "auto" else int(size)
     # A batch holds stacks, of which neighbours share frames that an unroll stores once.
     stacks_bytes = (schema.unroll_length + 1) * _stack_bytes(blueprint)
     batch_bytes = flags.batch_size * (schema.nbytes + stacks_bytes)

@@ -32,8 +32,6 @@ from ritornello.replay.scoring import Evaluate
 
 POLL_S = 0.2  # how often waiting threads look whether the run is over
 JOIN_S = 30.0  # the ingest thread looks up every POLL_S; beyond this it hangs
-MAX_CACHE_DEPTH = 8
-MAX_NEW_AGE_UPDATES = 10.0  # beyond this the cache gets shallower rather than deeper
 
 
 class Threaded(Experience):
@@ -108,8 +106,6 @@ class Threaded(Experience):
             values.get("cache/wait_fraction", 0.0),
             values.get("cache/fill", 0.0),
             values.get("lag/mean_updates", 0.0),
-            max_depth=MAX_CACHE_DEPTH,
-            max_age=MAX_NEW_AGE_UPDATES,
         )
         self._cache.set_depth(depth)
 

@@ -126,4 +126,4 @@ def test_stats_tell_whether_the_learner_starves(build):
     ],
 )
 def test_the_depth_is_as_small_as_keeps_the_learner_busy(depth, wait_fraction, fill, age, expected):
-    assert next_depth(depth, wait_fraction, fill, age, max_depth=4, max_age=10) == expected
+    assert next_depth(depth, wait_fraction, fill, age) == expected
