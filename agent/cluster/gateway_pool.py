@@ -96,11 +96,6 @@ class GatewayPool:
         """Return the number of workers that run on all machines."""
         return int(self._place.metrics.get("workers/alive", 0.0))
 
-    @property
-    def restarts(self) -> int:
-        """How often a worker or the gateway was replaced, since the start."""
-        return int(self.stats()["workers/restarts"])
-
     def stats(self) -> dict[str, float]:
         """Return metrics by name, those of gateways before this one included."""
         metrics = dict(self._place.metrics)

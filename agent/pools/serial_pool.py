@@ -22,9 +22,10 @@ from ritornello.transport.weights import WeightBoard
 
 
 class SerialPool:
-    """Workers that take turns in the caller's thread: deterministic, restorable."""
+    """Workers that take turns in the caller's thread: deterministic, restorable.
 
-    restarts = 0  # nothing is ever replaced: whatever fails ends the run
+    Nothing is ever replaced: whatever fails ends the run.
+    """
 
     def __init__(self, configs: list[WorkerConfig], board: WeightBoard) -> None:
         """Build nothing yet; see `start`."""

@@ -54,7 +54,7 @@ class WorkerPool(Protocol):
     One thread owns it: `start`, `poll`, the blocks' `release`, and `stop` must not overlap, though
     they may be called by different threads one after the other (the main thread starts it, the
     ingest thread polls it, and when that has ended the main thread stops it). What only reports
-    (`alive`, `restarts`, `stats`, `describe`) may be asked by any thread at any time.
+    (`stats`, `describe`) may be asked by any thread at any time.
     """
 
     def start(self) -> None:
@@ -68,13 +68,6 @@ class WorkerPool(Protocol):
         Raises:
           WorkerDied: if experience has ended for good; it carries the last cause.
         """
-
-    def alive(self) -> int:
-        """Return the number of workers that run."""
-
-    @property
-    def restarts(self) -> int:
-        """How often something that died was replaced, since the start."""
 
     def stats(self) -> dict[str, float]:
         """Return metrics by name, all beginning with workers/."""

@@ -7,8 +7,6 @@ from ritornello.agent.pools.worker_pool import UnrollBlock
 class TurnsPool:
     """A WorkerPool (agent/pools/worker_pool.py); another one might ask machines elsewhere."""
 
-    restarts = 0
-
     def __init__(self, blueprint, board, life):
         self.configs = blueprint.workers(life=life)
         self.board = board  # has the newest weights
@@ -25,11 +23,8 @@ class TurnsPool:
         self.given += 1
         return [UnrollBlock(config.worker_id, records, episodes, stats, release=lambda: None)]
 
-    def alive(self):
-        return len(self.bodies)
-
     def stats(self):
-        return {"workers/alive": float(self.alive())}
+        return {"workers/alive": float(len(self.bodies))}
 
     def describe(self):
         return [f"{self.given} blocks were given"]

@@ -88,7 +88,6 @@ class SimPool:
         self._checker = checker
         self.workers = [VirtualWorker(config, plan.slots) for config in configs]
         self._limit = RestartLimit(plan.max_restarts, len(configs))
-        self.restarts = 0
         self._runs = False
 
     # --- WorkerPool ------------------------------------------------------------------------------
@@ -211,7 +210,6 @@ class SimPool:
         verdict = self._limit.book_death(worker.name, worker.cause, self._world.now_s)
         if verdict.reason_to_give_up:
             raise WorkerDied(f"{worker.name} {worker.cause}. {verdict.reason_to_give_up}")
-        self.restarts += 1
         worker.relaunch_at = self._world.now_s + verdict.delay_s
 
     def _launch_due(self):
