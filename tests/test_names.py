@@ -55,6 +55,10 @@ def test_one_command_starts_a_run_and_then_goes_on_with_it(tmp_path, monkeypatch
     [
         (["--learning_rate=1"], "--learning_rate is not an option here: write --lr"),
         (["--track=True"], "write --sink=wandb"),
+        (
+            ["--sequence=smoke"],
+            "--sequence is not an option here: write multi_train.py in the place",
+        ),
         *(([f"--{x}="], f"--{x} needs a value, e.g. --{x}=results/<run>") for x in COMMANDS),
         (["--resume_or_start="], "--resume_or_start needs a value"),
         (["--resume_or_start=results/a b"], "--resume_or_start=results/a b: the last name must be"),

@@ -50,6 +50,7 @@ ALIASES = {
 # another kind of value. docs/migration.md has all flags of the systems before this one.
 HINTS = {
     "--lr": "learning_rate",
+    "multi_train.py in the place of main.py": "sequence tune",
     "--worker_count=<processes> and --envs_per_worker=<environments in each>": "num_actors n_envs "
     "num_envs num_workers n_workers num_servers num_env_runners num_rollout_workers",
     "--max_steps (agent steps; frames are --skipped_frames times as many)": "total_timesteps "
