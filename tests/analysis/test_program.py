@@ -9,18 +9,13 @@ from tests.analysis.agents import write_agent
 from tests.analysis.builders import write_run
 from tests.house import ROOT
 
-PONG = ROOT / "models" / "pong"
-HEAD = "model_id,model_steps,env,episode_steps,episode_return"
-
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    """An agent, a run, and a table of tested agents."""
+    """Two agents and a run."""
     folder = tmp_path_factory.mktemp("places")
-    table = folder / "scores.csv"
-    table.write_text(f"{HEAD}\nm,1,CartPole-v1,10,10\nm,1,CartPole-v1,12,12\n")
-    agent = write_agent(folder / "agent", "--r_f_steps=4", "--batch_size=4")
-    return {"agent": agent, "run": write_run(folder / "run", seed=1), "table": table, "pong": PONG}
+    agent, run = write_agent(folder / "agent"), write_run(folder / "run", seed=1)
+    return {"agent": agent, "run": run, "pong": ROOT / "models" / "pong"}
 
 
 COMMANDS = [
@@ -39,7 +34,6 @@ def test_the_place_is_tried_before_the_work_and_ctrl_c_is_one_line(
 
     monkeypatch.setattr(Player, "step", interrupted)
     monkeypatch.setattr(compare, "find_runs", interrupted)
-    monkeypatch.setattr(compare, "read_tables", interrupted)
     words = command.format(**places).split()
     file = tmp_path / "file"
     file.write_text("mine")
