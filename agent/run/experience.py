@@ -57,6 +57,7 @@ class Experience:
     """
 
     grace_s = 0.0  # for workers to end what they do
+    is_exact = False  # whether a resumed run has to be the same as one without a stop
 
     def __init__(
         self, pool: WorkerPool, replay: ReplayManager, feed: Feed, evaluate: Evaluate | None = None
@@ -145,6 +146,8 @@ class Experience:
             try:
                 with within(place):
                     self.replay.load_state_dict(saved)
+                if not self.is_exact:  # else each resume could end by the same bad updates
+                    self.replay.discard_not_finite()
                 return
             except StateError as error:
                 if place == "replay":
@@ -169,6 +172,8 @@ class Experience:
 
 class Serial(Experience):
     """Rollouts, replay and batches in turn, in the caller's thread: deterministic, restorable."""
+
+    is_exact = True
 
     def __init__(
         self, pool: SerialPool, replay: ReplayManager, feed: Feed, evaluate: Evaluate | None = None

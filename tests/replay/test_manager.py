@@ -3,11 +3,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from ritornello.agent.run.experience import Experience
+from ritornello.agent.run.experience import Experience, Serial
 from ritornello.core.errors import CheckpointError
 from ritornello.replay.scoring import Evaluation, scored_rows
 from tests.replay.builders import (
     ALL_KINDS,
+    SCHEMA,
     SCHEMA_WITHOUT_FEATURES,
     attentive,
     context,
@@ -250,3 +251,18 @@ def test_contents_that_do_not_fit_cost_the_contents_and_not_the_counters(caplog)
     assert smaller.stats()["replay/unrolls"] == 0
     for name in ("replay/standard/draws", "replay/draws_per_unroll"):
         assert smaller.stats()[name] == manager.stats()[name] > 0
+
+
+@pytest.mark.parametrize(("kind", "kept"), [(Experience, {1, 3}), (Serial, {0, 1, 2, 3})])
+def test_a_resume_leaves_behind_what_no_update_can_be_made_of(kind, kept):
+    """Else it ends as the session before it did; an exact one has to."""
+    options = {"max_draws_per_unroll": 50, "discarding_strategy": "keep_latest"}
+    manager, resumed = (make_manager([standard(8)], 4, **options) for _ in range(2))
+    for seq, bad in enumerate(("reward", None, "frames", None)):
+        record = make_record(seq)
+        if bad is not None:
+            SCHEMA.view(record, bad)[...] = np.nan
+        manager.insert(record, 0, timeout_s=0)
+    saved = {"replay": manager.state_dict(contents=False)}
+    kind(None, resumed, None).load_state_dict(saved, manager.state_dict(contents=True))
+    assert {seq for _ in range(10) for seq in sample_seqs(resumed)} == kept
