@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,11 +24,17 @@ from ritornello.analysis.comparison import (
     page,
     runs_of,
 )
-from ritornello.analysis.options import at_least, command_parser, places_in, say_written
+from ritornello.analysis.options import (
+    at_least,
+    command_parser,
+    places_in,
+    results_folder,
+    say_written,
+)
 from ritornello.analysis.profiles import profiles_figure, profiles_page, scored_of
 from ritornello.analysis.runs import find_runs, write_csv
 from ritornello.analysis.to_score import to_score_page
-from ritornello.core.atomic_file import writable_folder, write_text
+from ritornello.core.atomic_file import write_text
 from ritornello.core.command_line import reader_may_leave
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.charts import save
@@ -66,23 +73,27 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     options = _parser().parse_args(arguments)
     places = _places(options)
-    if options.output:
-        writable_folder(options.output)
-    answer = _of_tests(options) if options.scores else _of_trainings(options, places)
+    with results_folder(options.output) if options.output else nullcontext():
+        answer = _of_tests(options) if options.scores else _of_trainings(options, places)
     with reader_may_leave():
         sys.stdout.write(answer.text)
     if options.output:
-        write_text(options.output / f"{answer.name}.md", answer.text)
-        names = [f"{answer.name}.md"]
-        figure = answer.draw()
-        if figure is not None:
-            names.append(f"{answer.figure_name}.png")
-            save(figure, options.output / names[-1])
-        if answer.curves:
-            names.append(f"{answer.curves} CSV files")
-        with reader_may_leave():
-            say_written(options.output, *names)
+        _write(answer, options.output)
     return 0
+
+
+def _write(answer: Answer, folder: Path) -> None:
+    """Write the page and its figure."""
+    write_text(folder / f"{answer.name}.md", answer.text)
+    names = [f"{answer.name}.md"]
+    figure = answer.draw()
+    if figure is not None:
+        names.append(f"{answer.figure_name}.png")
+        save(figure, folder / names[-1])
+    if answer.curves:
+        names.append(f"{answer.curves} CSV files")
+    with reader_may_leave():
+        say_written(folder, *names)
 
 
 def _of_trainings(options: argparse.Namespace, places: Sequence[str]) -> Answer:

@@ -46,9 +46,16 @@ def test_the_place_is_tried_before_the_work_and_ctrl_c_is_one_line(
     assert line.startswith("python -m ritornello.analysis: interrupted: ")
 
 
-@pytest.mark.parametrize("command", ["attention", "features --of=replay"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "attention --load_model_url={agent}",
+        "features --of=replay --load_model_url={agent}",
+        "compare --runs={agent}",
+    ],
+)
 def test_a_command_that_refuses_leaves_no_empty_folder(command, places, tmp_path):
-    words = f"{command} --load_model_url={places['agent']}".split()
+    words = command.format(**places).split()
     (tmp_path / "mine").mkdir()
     assert analysis([*words, f"--output={tmp_path}/new/below"]) == 2
     assert analysis([*words, f"--output={tmp_path}/mine"]) == 2
