@@ -23,6 +23,7 @@ from ritornello.core.plain_data import shown
 MODES = {"train": "train", "resume": "train_w_load", "test": "test"}
 MODULES = {
     "sequence": "ritornello.multi_train",
+    "multi_train": "ritornello.multi_train",  # as the file is called
     "compare": "ritornello.analysis",
     "analysis": "ritornello.analysis",
     "live": "ritornello.live",
@@ -38,7 +39,7 @@ def command_of(arguments: Sequence[str]) -> list[str]:
     if word in MODES:
         named = [f"--load_model_url={rest.pop(0)}"] if rest and rest[0][:1] != "-" else []
         return ["ritornello.main", f"--op_mode={MODES[word]}", *named, *rest]
-    if word == "sequence" and rest and rest[0][:1] != "-":
+    if word in ("sequence", "multi_train") and rest and rest[0][:1] != "-":
         rest[0] = f"--sequence={rest[0]}"
     if word == "compare":
         rest.insert(0, word)

@@ -21,6 +21,7 @@ from ritornello.__main__ import command_of, main
             ["ritornello.main", "--op_mode=test", "--load_model_url=r"],
         ),
         (["sequence", "smoke"], ["ritornello.multi_train", "--sequence=smoke"]),
+        (["multi_train", "--sequence=a"], ["ritornello.multi_train", "--sequence=a"]),
         (["compare", "--runs=a"], ["ritornello.analysis", "compare", "--runs=a"]),
         (["--seed=1"], ["ritornello.main", "--seed=1"]),
     ],
