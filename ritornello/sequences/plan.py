@@ -94,8 +94,11 @@ def load_plan(name_or_path: str) -> Plan:
     path = Path(name_or_path)
     if path.suffix not in (".yaml", ".yml"):
         if name_or_path not in shipped_plans():
+            files = [path.name for path in Path().glob("*.yaml")]
+            hint = shown_text(did_you_mean(name_or_path, [*files, *shipped_plans()]))
             raise ConfigError(
-                f"--sequence={shown_text(name_or_path)}: there is no such sequence. Give one of "
+                f"--sequence={shown_text(name_or_path)}: there is no such sequence"
+                f"{f', {hint}' if hint else '.'} Give one of "
                 f"{', '.join(sorted(shipped_plans()))}, or the path of a .yaml file."
             )
         path = shipped_plans()[name_or_path]

@@ -497,9 +497,15 @@ def test_a_misspelt_environment_is_found_before_the_first_run(tmp_path, capsys):
         *(([f"--{name}="], f"--{name} needs a value") for name in ("resume", "sequence", "tune")),
         (["--report="], "--report needs a value"),
         (["--sequence=smoke", "--resume="], "--resume needs a value"),
+        (["--sequence=rates"], "did you mean rates.yaml?"),
+        (["--sequence=smoky"], "did you mean smoke?"),
     ],
 )
-def test_what_neither_this_program_nor_main_knows_is_refused_with_what_is_near(typed, said, capsys):
+def test_what_neither_this_program_nor_main_knows_is_refused_with_what_is_near(
+    typed, said, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rates.yaml").touch()
     assert multi_train.main(typed) == 2
     (error,) = capsys.readouterr().err.splitlines()
     assert said in error
