@@ -132,14 +132,20 @@ class ReplayManager:
             self._taken.notify_all()
 
     def discard_not_finite(self) -> None:
-        """Drop the unrolls with a reward or an observation that is not finite, as after a load."""
+        """Drop the unrolls of which no update can be made, as after a load."""
         with self._lock:
             held = self._mixer.items().items()
             self._mixer.discard({i for i, item in held if not self._is_finite(item.record())})
 
     def _is_finite(self, record: Record) -> bool:
-        views = [self._schema.view(record, name) for name in ("reward", "frames")]
-        return all(view.dtype.kind != "f" or bool(np.isfinite(view).all()) for view in views)
+        """Whether all that a loss is given is finite; an infinite reward may be clipped."""
+        views = [
+            self._schema.view(record, name)
+            for name in ("frames", "behaviour_params", "state")
+            if name in self._schema.fields
+        ]
+        is_finite = all(view.dtype.kind != "f" or bool(np.isfinite(view).all()) for view in views)
+        return is_finite and not np.isnan(self._schema.view(record, "reward")).any()
 
     def sample(self, context: SampleContext, timeout_s: float) -> list[Draw] | None:
         """Return the draws of one batch: exactly `batch_size`, grouped by buffer in their order.

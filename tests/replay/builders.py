@@ -37,6 +37,8 @@ def _cached_record(seq, env_id, version, schema, task_id):
     unroll.behaviour_value[...] = rng.normal(size=unroll.behaviour_value.shape)
     if unroll.features is not None:
         unroll.features[...] = seq
+    if unroll.state is not None:
+        unroll.state[...] = seq
     header = {"worker_id": 0, "env_id": env_id, "seq": seq, "version": version, "task_id": task_id}
     header |= {"last_action": 0, "last_reward": 0}
     for name, value in header.items():
