@@ -1,6 +1,7 @@
 """A new run from old weights: what belongs to a game follows its name, the rest goes along."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from ritornello.agent.models.base import Inputs
 from ritornello.agent.run.messages import log_start
 from ritornello.agent.run.training import Session
-from ritornello.agent.run.warm_start import carry_over, warm_start
+from ritornello.agent.run.warm_start import carry_over, keep_actions, warm_start
 from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
@@ -154,6 +155,14 @@ def test_weights_of_another_network_and_values_in_other_units_are_refused():
         warm_start(checkpoint, make_blueprint(ONE, use_popart=False))
     with pytest.raises(CheckpointError, match="frame_shape"):
         warm_start(checkpoint, make_blueprint("tests.fakes:tests/Chain-v0"))
+
+
+def test_only_an_atari_game_is_told_of_the_action_set():
+    spec = make_blueprint(ONE).env_spec
+    checkpoint = Checkpoint(Path("old.pt"), {"env_spec": spec.to_dict()})
+    more = replace(spec, action_meanings=(*spec.action_meanings, "UP"))
+    with pytest.raises(CheckpointError, match=r"also has UP: .*Start without --load\."):
+        keep_actions(checkpoint, more)
 
 
 @pytest.fixture
