@@ -94,7 +94,7 @@ def load_plan(name_or_path: str) -> Plan:
     path = Path(name_or_path)
     if path.suffix not in (".yaml", ".yml"):
         if name_or_path not in shipped_plans():
-            files = [path.name for path in Path().glob("*.yaml")]
+            files = [path.name for path in Path().glob("*.y*ml")]
             hint = shown_text(did_you_mean(name_or_path, [*files, *shipped_plans()]))
             raise ConfigError(
                 f"--sequence={shown_text(name_or_path)}: there is no such sequence"
