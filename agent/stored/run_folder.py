@@ -9,7 +9,7 @@
       findings.jsonl, evaluations.csv    a line for each (agent/run/status.py)
       train.log        everything that was logged, down to DEBUG
       checkpoints/     see agent/stored/checkpoint_writer.py
-      summary.json     written at the end: counters, best return, why the run ended cleanly
+      summary.json     only of a run that ended cleanly: counters, best return, why it ended
 
 `run.json` never holds environment variables: they contain passwords.
 """
