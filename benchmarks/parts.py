@@ -17,7 +17,9 @@ from benchmarks.programs import START_S, all_started, answers
 from ritornello.agent.acting.actor import Actor, Observation
 from ritornello.agent.assembly import Blueprint, env_config
 from ritornello.agent.learning.feed import Feed
+from ritornello.agent.learning.learner import Learner
 from ritornello.agent.learning.scorer import Scorer
+from ritornello.agent.models.pixels import PixelStatistics
 from ritornello.core.unroll import Record, UnrollSchema
 from ritornello.replay.item import Draw, Item
 from ritornello.transport.weights import WeightBoard
@@ -78,7 +80,7 @@ def _inference(blueprint: Blueprint) -> Callable[[], int]:
     """One unit: one action chosen for one environment."""
     spec, count = blueprint.env_spec, blueprint.choices.envs_per_worker
     model, block = blueprint.acting_model()
-    blueprint.acting_weights.pack(blueprint.learner().model, block)
+    blueprint.acting_weights.pack(_learner(blueprint).model, block)
     actor = Actor(model, 0, with_features=blueprint.schema.feature_count > 0)
     stacks = _frames(spec.frames_stacked, count, blueprint).swapaxes(0, 1).copy()
     observation = Observation.at_start(stacks)
@@ -88,6 +90,17 @@ def _inference(blueprint: Blueprint) -> Callable[[], int]:
         return count
 
     return work
+
+
+def _learner(blueprint: Blueprint) -> Learner:
+    """Return a learner that knows the mean image, as nearly all of a run does."""
+    learner = blueprint.learner()
+    for module in learner.model.modules():
+        if isinstance(module, PixelStatistics):
+            images = torch.randint(0, 256, (8, *module.mean.shape), dtype=torch.uint8)
+            while not module.is_settled:
+                module.observe(images)
+    return learner
 
 
 def _frames(rows: int, columns: int, blueprint: Blueprint) -> np.ndarray:
@@ -131,7 +144,7 @@ def _draws(schema: UnrollSchema, records: list[Record]) -> list[Draw]:
 
 def _learning(blueprint: Blueprint) -> Callable[[], int]:
     """One unit: one step of one unroll learned from."""
-    learner = blueprint.learner()
+    learner = _learner(blueprint)
     size, schema = blueprint.flags.batch_size, blueprint.schema
     feed = Feed(schema, blueprint.choices.device)
     batch = feed.compose(_draws(schema, synthetic_records(blueprint, size)), 0)
@@ -176,7 +189,7 @@ def _scoring(blueprint: Blueprint) -> Callable[[], int]:
     board = WeightBoard(blueprint.acting_weights.nbytes)
     model, _ = blueprint.acting_model()
     with board.write(0) as idle:
-        blueprint.acting_weights.pack(blueprint.learner().model, idle)
+        blueprint.acting_weights.pack(_learner(blueprint).model, idle)
     scorer = Scorer(model, blueprint.acting_weights, board, schema, blueprint.choices.device)
     records = synthetic_records(blueprint, 3 * blueprint.flags.batch_size)
     rows = np.arange(schema.unroll_length)
