@@ -24,6 +24,7 @@ from ritornello.flags.presets import PRESETS
         (["--xpid=a", "--run_name=b"], {"run_name": "b"}),
         (["--resume=x"], {"op_mode": "train_w_load", "load_model_url": "x"}),
         (["--test", "x"], {"op_mode": "test", "load_model_url": "x"}),
+        (["--op_mode=test", "--test=x"], {"op_mode": "test", "load_model_url": "x"}),
     ],
 )
 def test_a_flag_has_several_spellings(argv, expected):
@@ -34,9 +35,11 @@ def test_a_flag_has_several_spellings(argv, expected):
 def test_one_command_starts_a_run_and_then_goes_on_with_it(tmp_path, monkeypatch, given):
     monkeypatch.setenv("HOME", str(tmp_path))  # shells leave the ~ of an option as it is
     run = tmp_path / "results" / "a+1"
-    argv = [given.format(run=run), "--seed=3"]
-    start = {"op_mode": "train", "results_dir": str(run.parent), "run_name": "a+1", "seed": "3"}
+    argv = [given.format(run=run), "--load=models/pong"]
+    start = {"op_mode": "train", "results_dir": str(run.parent), "run_name": "a+1"}
+    start["load_model_url"] = "models/pong"
     assert named_values(argv) == start
+    assert named_values([*argv, "--results_dir=~/results/"]) == start
     (run / "checkpoints").mkdir(parents=True)
     assert named_values(argv) == start, "killed before its first checkpoint"
     run.with_name("a+1_2").mkdir()
@@ -47,7 +50,7 @@ def test_one_command_starts_a_run_and_then_goes_on_with_it(tmp_path, monkeypatch
         (checkpoints / "update_000000001.pt").touch()
         own = name.removesuffix("_1")  # nor is the name ending in 1 ever given to a repeated one
         goes_on = {"op_mode": "train_w_load", "load_model_url": str(run.with_name(own))}
-        assert named_values(argv) == {**goes_on, "seed": "3"}
+        assert named_values(argv) == goes_on, "and not from the weights that it began with"
 
 
 @pytest.mark.parametrize(
@@ -68,6 +71,16 @@ def test_one_command_starts_a_run_and_then_goes_on_with_it(tmp_path, monkeypatch
         (["--replay"], "e.g. --replay_parameters=queue:4:0.5,standard:1000:0.5"),
         (["resume", "x"], "write --resume=<run folder>"),
         (["--resume=a", "--test=b"], "--resume and --test cannot be done at once"),
+        # Each job would begin anew where the last flag counted.
+        *(
+            (
+                ["--resume_or_start=results/a", f"--{x}"],
+                f"--resume_or_start=results/a and --{x} contradict each other",
+            )
+            for x in ("results_dir=c", "run_name=b", "op_mode=train", "op_mode=train_w_load")
+        ),
+        (["--resume=a", "--op_mode=train"], "--resume=a and --op_mode=train contradict each other"),
+        (["--load=b", "--test=a"], "--test=a and --load_model_url=b contradict each other"),
         (
             ["--replay=[{type:", "queue,", "capacity:", "4}]"],
             "whole value in single",

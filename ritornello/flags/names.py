@@ -138,11 +138,12 @@ def named_values(argv: Sequence[str], others: Iterable[str] = ()) -> dict[str, s
     another program, which a name that is no flag may mean.
 
     Raises:
-      ConfigError: with every name that is no flag, and every flag that has no value.
+      ConfigError: with every name that is no flag, every flag that has no value, and every flag
+        that contradicts a command.
     """
     values: dict[str, str] = {}
     problems = []
-    commands = []
+    commands: dict[str, tuple[str, dict[str, str]]] = {}  # name -> value, and what it decides
     items = list(argv)
     while items:
         item = items.pop(0)
@@ -168,19 +169,41 @@ def named_values(argv: Sequence[str], others: Iterable[str] = ()) -> dict[str, s
             hint = f", e.g. --{name}={example}" if example else " (--help=all explains it)"
             problems.append(f"--{name} needs a value{hint}")
         elif name in COMMANDS:
-            commands.append(name)
-            values.update(op_mode=COMMANDS[name], load_model_url=value)
+            commands[name] = value, {"op_mode": COMMANDS[name], "load_model_url": value}
         elif name == RESUME_OR_START:
-            commands.append(name)
-            values.update(_resumed_or_started(Path(os.path.expanduser(value))))
+            commands[name] = value, _resumed_or_started(Path(os.path.expanduser(value)))
         else:
             values[name] = value
-    if len(set(commands)) > 1:
-        named = " and ".join(f"--{name}" for name in dict.fromkeys(commands))
+    if len(commands) > 1:
+        named = " and ".join(f"--{name}" for name in commands)
         problems.append(f"{named} cannot be done at once: give one of them")
+    for name, (value, decided) in commands.items():
+        problems += _contradictions(name, value, decided, values)
+        values.update(decided)
     if problems:
         raise ConfigError(listed(problems))
     return values
+
+
+def _contradictions(
+    command: str, run: str, decided: Mapping[str, str], typed: Mapping[str, str]
+) -> list[str]:
+    """Return a line for each typed flag that a command decides otherwise, in any of its jobs.
+
+    `--resume_or_start` may have weights to start from beside it.
+    """
+    if command == RESUME_OR_START:
+        parent = os.path.expanduser(typed.get("results_dir", ""))
+        is_there = Path(parent) == Path(os.path.expanduser(run)).parent
+        wrong = {"op_mode", "run_name", *(() if is_there else ("results_dir",))}
+        place = f"; it has the whole path of the run, such as {Path(parent) / Path(run).name}"
+    else:
+        wrong, place = {name for name in decided if typed.get(name) != decided[name]}, ""
+    return [
+        f"--{command}={shown_text(run)} and --{name}={shown_text(typed[name])} contradict each "
+        f"other: leave one out{shown_text(place) if name == 'results_dir' else ''}"
+        for name in sorted(wrong & typed.keys())
+    ]
 
 
 def _resumed_or_started(run: Path) -> dict[str, str]:
