@@ -51,7 +51,7 @@ class Recorder:
         self._hardware = Hardware(self._earlier())
         self._capacity = CapacityWatch(unrolls_when_full(run.blueprint), run.flags)
         self._began = run.tally.counters()  # of this session
-        self._speed = Speed(self._began)
+        self._speed = Speed()
         self._shown_s = -math.inf
 
     def _earlier(self) -> Iterator[Record]:

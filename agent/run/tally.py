@@ -58,8 +58,7 @@ class Tally:
         self._action_repeat = action_repeat
         self._wall_before_s = 0.0  # of earlier sessions of the same run
         self._began = time.monotonic()
-        self._step_rate = Rate()
-        self._update_rate = Rate()
+        self.start_rates()
         self._workers = WorkerStats()
         self._metrics: list[UpdateMetrics] = []
         self._recorded = self._counts()  # of the last record
@@ -88,6 +87,11 @@ class Tally:
         self._began += seconds
         self._step_rate.rest(seconds)
         self._update_rate.rest(seconds)
+
+    def start_rates(self) -> None:
+        """Measure speeds from now on, of what is counted from now on."""
+        self._step_rate = Rate(count=self.agent_steps)
+        self._update_rate = Rate(count=self.updates)
 
     def book_block(self, stats: WorkerStats) -> None:
         """Book one block of unrolls."""
@@ -179,8 +183,7 @@ class Tally:
         self._recorded = self._counts()
         self._wall_before_s = wall_s
         self._began = time.monotonic()
-        self._step_rate = Rate(count=self.agent_steps)
-        self._update_rate = Rate(count=self.updates)
+        self.start_rates()
 
 
 def new_tally(blueprint: Blueprint) -> Tally:

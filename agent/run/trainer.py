@@ -157,6 +157,7 @@ class Trainer:
             now = time.monotonic()
             if not self._has_learned:  # workers start and replay fills: no clock of the run counts
                 self._stand_still(now - still_since)
+                self._tally.start_rates()
                 still_since = now
                 self._has_learned, self._session_start_steps = has_learned, self._tally.agent_steps
             if batch is not None:

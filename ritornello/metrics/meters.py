@@ -45,19 +45,21 @@ class Rate:
 class Speed:
     """Agent steps per second, smoothed. Pauses do not count: `wall_s` of Records leaves them out.
 
-    Nor does what was done before the first Record.
+    Nor does what was done before the first Record that tells of an update.
     """
 
-    def __init__(self, first: Record | None = None) -> None:
-        """Begin without a speed; `first` is the Record at the start of the session, if known."""
+    def __init__(self) -> None:
+        """Begin without a speed."""
         self.steps_per_s: float | None = None  # None: not known yet
-        self._newest = first
+        self._newest: Record | None = None
 
     def add(self, record: Record) -> None:
         """Take the newest Record."""
         before, self._newest = self._newest, record
         if before is None or record.wall_s <= before.wall_s:
             return
+        if self.steps_per_s is None and not any(x.startswith("loss/") for x in before.values):
+            return  # replay filled up: much was played while the clock of the run stood still
         passed_s = record.wall_s - before.wall_s
         speed = (record.agent_steps - before.agent_steps) / passed_s
         weight = 1.0 if self.steps_per_s is None else min(1.0, passed_s / MEMORY_S)

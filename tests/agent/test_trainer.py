@@ -120,6 +120,15 @@ def test_what_comes_after_the_last_update_is_in_a_record_too(tmp_path, monkeypat
     assert before == (summary.agent_steps - 7, summary.episodes - 1)
 
 
+def test_what_fills_replay_while_the_clock_stands_still_is_no_part_of_a_speed(tmp_path):
+    sink, folder = Noted(), RunFolder.create(tmp_path, "Test-v0")
+    blueprint = make_blueprint(environment_max_steps=300, log_interval_s=1e-9)
+    Trainer(Run(blueprint, folder, experience=in_turn), sink).run()
+    filling = [record for record in sink.records if not record.updates]
+    assert filling[-1].agent_steps > 0
+    assert not any(record.values.get("throughput/agent_steps_per_s") for record in filling)
+
+
 @pytest.mark.parametrize("broken", ["evaluation", "quiesce", "record", "save", "close", "board"])
 def test_a_step_of_the_end_that_fails_keeps_no_other_from_being_done(tmp_path, monkeypatch, broken):
     folder = RunFolder.create(tmp_path, "Test-v0")
