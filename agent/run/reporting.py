@@ -235,7 +235,7 @@ def _goal(blueprint: Blueprint, folder: RunFolder) -> Goal:
 
 def _console_handler(console: ConsoleSink) -> logging.Handler:
     """Return a handler that prints above the live panel, or plain lines where there is none."""
-    if not console.console.is_terminal:
+    if not console.console.is_interactive:
         return _Lines()
     return RichHandler(
         console=console.console, show_path=False, show_level=False, log_time_format="%H:%M:%S"

@@ -88,7 +88,7 @@ class Goal:
 
 
 class ConsoleSink(Sink):
-    """Shows the run on a terminal, or as lines where stdout is a file or a pipe.
+    """Shows the run on a terminal, or as lines where stdout cannot be redrawn, as a pipe.
 
     Print other things through `console` while this is open, and they appear above the panel
     (`RichHandler(console=sink.console)` for logging).
@@ -111,7 +111,7 @@ class ConsoleSink(Sink):
             return
         self._view.add(record)
         self._pending = True
-        interval_s = PANEL_INTERVAL_S if self.console.is_terminal else LINE_INTERVAL_S
+        interval_s = PANEL_INTERVAL_S if self.console.is_interactive else LINE_INTERVAL_S
         if self._shown_at is None or time.monotonic() - self._shown_at >= interval_s:
             self._show()
 
@@ -131,7 +131,7 @@ class ConsoleSink(Sink):
         self._pending = False
         waits_for = self._view.waits_for()
         waits = f"{waits_for} ({self._shown_at - self._began:.0f} s)" if waits_for else ""
-        if self.console.is_terminal:
+        if self.console.is_interactive:
             if self._live is None:
                 self._live = Live(console=self.console, auto_refresh=False)
                 self._live.start()

@@ -88,7 +88,7 @@ class Progress:
         first_line_at = self._began_at + (0.0 if waits else LINE_INTERVAL_S)
         next_line_at = self._next_line_at.get(run.name, first_line_at)
         self._living.pop(run.name, None)
-        if self._terminal.console.is_terminal and goes_on:
+        if self._terminal.console.is_interactive and goes_on:
             wait = run.status if waits else ""
             self._living[run.name] = wait + line_on(self._folder, run, seconds)
             lines = "\n".join(self._living.values())

@@ -41,8 +41,10 @@ def record(step, **values):
     return Record(step, 4 * step, step // 10, 3, wall_s=step / 10, values={**VALUES, **values})
 
 
-def test_a_pipe_gets_one_plain_line_every_few_seconds(clock):
-    screen = Screen(terminal=False)
+@pytest.mark.parametrize("terminal", [False, True])
+def test_what_cannot_redraw_gets_one_plain_line_every_few_seconds(clock, monkeypatch, terminal):
+    monkeypatch.setenv("TERM", "dumb")  # as Emacs and some runners of jobs have it
+    screen = Screen(terminal)
     for step in range(0, 100, 10):  # a record each second
         screen.sink.write(record(step + 100))
         clock.now_s += 1
