@@ -41,7 +41,8 @@ class RunTable(Mapping[str, Floats]):
 
     def __getitem__(self, name: str) -> Floats:
         if name not in self.columns:
-            raise KeyError(f"{name} is not recorded. {did_you_mean(name, self.columns)}".strip())
+            hint = did_you_mean(str(name), self.columns)
+            raise KeyError(f"{name} is not recorded. {hint}".strip())
         return self.columns[name]
 
     def __iter__(self) -> Iterator[str]:

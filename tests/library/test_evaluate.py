@@ -65,6 +65,10 @@ def test_a_table_has_a_column_per_metric_and_nan_where_there_is_no_value(run):
     assert table.summary["reason"] == "steps"
     assert table.evaluations == []
     assert set(dict(table)) == set(table.columns)
+    assert 1 not in table
+    assert table.get(None) is None
+    with pytest.raises(KeyError, match="loss/totl is not recorded. did you mean loss/total"):
+        table["loss/totl"]
 
 
 @pytest.mark.parametrize("function", [evaluate, load_agent, read_run])
