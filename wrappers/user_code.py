@@ -166,6 +166,9 @@ def _hint(error: BaseException, text: str) -> str:
     """Return a sentence on what to do about the commonest errors, "" for others."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"; install {error.name.split('.')[0]}, or choose another environment"
+    if isinstance(error, NotImplementedError) and not _place(error):  # Gymnasium raises it
+        called = traceback.extract_tb(error.__traceback__)[-1].name
+        return f"; its class has no {called}() of its own (docs/your_own.md)"
     if isinstance(error, TypeError) and "required" in text and "argument" in text:
         needs_mode = "'render_mode'" in text
         mode = "; give render_mode a default: def __init__(self, render_mode=None)"

@@ -100,6 +100,19 @@ def test_a_film_of_an_environment_that_draws_no_pictures_says_why():
         vector.close()
 
 
+def test_an_environment_without_a_method_is_told_which():
+    blind = type("Blind", (drawing(),), {"render": gymnasium.Env.render})
+    with registered(blind) as config:
+        told = r"asked for a picture; its class has no render\(\) of its own"
+        with pytest.raises(ConfigError, match=told):
+            check_rendering(config, "rgb_array")
+        vector = make_env_vector(config, 1, [1], render_mode="rgb_array")
+        vector.reset()
+        with pytest.raises(EnvironmentFault, match=r"its class has no render\(\)"):
+            vector.render()
+        vector.close()
+
+
 @pytest.mark.parametrize(
     ("said", "rate"),
     [
