@@ -56,7 +56,8 @@ def main(arguments: Sequence[str]) -> int:
     filming = films.Filming("saliency", options)
     spec = filming.agent.env_spec
     if not spec.is_image:
-        raise ConfigError(f"{spec.env_id} shows vectors; saliency maps are of images.")
+        what = "several parts" if spec.shows_images else "vectors"
+        raise ConfigError(f"{spec.env_id} shows {what}; saliency maps are of single images.")
     channels, height, width = spec.frame_shape
     grid = Grid(height, width, options.radius, options.density)
     newest = channels if options.frames == "newest" else 0

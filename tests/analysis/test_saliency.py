@@ -73,6 +73,16 @@ def test_what_is_refused_leaves_no_folder(tmp_path):
     assert not (tmp_path / "film").exists()
 
 
+@pytest.mark.parametrize(
+    ("env", "what"),
+    [("CartPole-v1", "vectors"), ("tests.worlds:tests/Sign-v0", "several parts")],
+)
+def test_what_is_no_image_is_named(env, what, tmp_path):
+    agent = write_agent(tmp_path / "agent", env=env)
+    with pytest.raises(ConfigError, match=f"shows {what}; saliency maps are of single images"):
+        main([f"--load_model_url={agent}", f"--env={env}"])
+
+
 def test_ctrl_c_keeps_what_is_there(tmp_path, monkeypatch, capsys):
     asked = Perturbation.maps
     calls: list[int] = []
