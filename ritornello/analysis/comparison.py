@@ -12,7 +12,7 @@ configurations apart by it. The score of a configuration is the interquartile me
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -110,8 +110,28 @@ def _row(label: str, runs: Sequence[Run], steps: float, seconds: float, by_area:
     curves = [run.curve for run in runs]
     scores = tuple(x.area(steps) if by_area else x.at_steps(steps) for x in curves)
     by_time = tuple(curve.at_seconds(seconds) for curve in curves)
-    thin = tuple(thinned(run, steps, seconds) for run in runs)
+    names = _flags_apart(runs)
+    thin = tuple(_with_flags(thinned(run, steps, seconds), names) for run in runs)
     return Row(label, thin, scores, by_time if np.isfinite(by_time).all() else ())
+
+
+def _flags_apart(runs: Sequence[Run]) -> list[str]:
+    """Return the flags, but seed and game, in which runs differ; of a CSV as far as it says."""
+    whole = [run.flags for run in runs if run.flags]
+    parts = [run.about.apart for run in runs if not run.flags]
+
+    def differ(name: str) -> bool:
+        values = [of.get(name) for of in whole] + [of[name] for of in parts if name in of]
+        return any(value != values[0] for value in values)
+
+    return sorted(filter(differ, set[str]().union(*whole, *parts) - NOT_CONFIGURATION))
+
+
+def _with_flags(run: Run, names: Sequence[str]) -> Run:
+    """Return the run with its values of these flags in what its CSV says of it."""
+    known = run.flags or run.about.apart
+    apart = {name: known[name] for name in names if name in known}
+    return replace(run, about=replace(run.about, apart=apart))
 
 
 def _ends(run: Run) -> tuple[float, float]:
@@ -216,15 +236,11 @@ def markdown_page(
 def mixed_configurations(games: Sequence[GameComparison]) -> list[str]:
     """Return a line for each configuration whose runs differ in more than seed and game.
 
-    One program may have trained them before a default changed, and another one after. Of runs from
-    CSVs the flags are not known.
+    One program may have trained them before a default changed, and another one after.
     """
     lines: dict[str, None] = {}
     for row in (row for game in games for row in game.rows):
-        flags = [run.flags for run in row.runs if run.flags]
-        names = set[str]().union(*flags) - NOT_CONFIGURATION
-        apart = sorted(x for x in names if any(of.get(x) != flags[0].get(x) for of in flags))
-        if apart:
+        if apart := _flags_apart(row.runs):
             lines[f"* {shown_text(row.label)}: its runs differ in {', '.join(apart)}"] = None
     return list(lines)
 

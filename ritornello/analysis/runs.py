@@ -15,7 +15,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,7 @@ class About:
     undisturbed: float | None = None  # share of its time in which nothing else ran; None: not known
     joules_per_million_steps: float | None = None  # None: its energy was not measured
     averaged_games: int | None = None  # games in a mean return (--avg_buff_size); None: unknown
+    apart: dict[str, Any] = field(default_factory=dict)  # flags in which its configuration's differ
 
 
 _ABOUT = TypeAdapter(About)

@@ -64,8 +64,13 @@ def test_seeds_that_are_not_of_one_configuration_are_named(tmp_path):
         write_run(tmp_path / f"run{seed}", seed=seed, normalise_pixels=pixels)
     for number, found in enumerate(("run*", "run[12]")):
         runs, _ = find_runs([f"plain={tmp_path}/{found}"])
-        said = "* plain: its runs differ in normalise_pixels\n" in page(compare(runs))
+        text = page(compare(runs))
+        said = "* plain: its runs differ in normalise_pixels\n" in text
         assert said == (number == 0), found
+        output = f"--output={tmp_path / str(number)}"
+        for places in (f"plain={tmp_path}/{found}", f"{tmp_path / str(number)}"):
+            assert main([f"--runs={places}", output]) == 0
+            assert (tmp_path / str(number) / "table.md").read_text() == text, places
 
 
 def test_runs_that_did_not_get_there_are_left_out_and_named(tmp_path):
