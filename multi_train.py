@@ -135,6 +135,12 @@ def _do(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) 
             assert folder is not None, "it is no dry run"
             folder.lock = lock
         folder.save()  # with the runs that it has got
+        over = sum(run.status == "done" for run in folder.runs)
+        if arguments.resume and rest and over:
+            given = shown_text(shlex.join(rest))
+            terminal.plainly(
+                f"{over} runs are done and stay as they are: {given} is for the others"
+            )
         with terminal.in_background():
             try:
                 return (_tune if is_search else _run)(terminal, folder)

@@ -553,7 +553,7 @@ def test_a_run_that_waits_for_its_earlier_process_is_told_once_a_minute(tmp_path
 
 @pytest.mark.process
 def test_groups_and_seeds_that_a_file_has_got_are_run_behind_those_that_are_done(
-    tmp_path, fake_main
+    tmp_path, fake_main, capsys
 ):
     sequence = tmp_path / "mine.yaml"
     sequence.write_text("base: {env: Ok-v0, lr: 0.01}\nruns: [{name: a}]\n")
@@ -575,7 +575,10 @@ def test_groups_and_seeds_that_a_file_has_got_are_run_behind_those_that_are_done
         *(("002_b_seed1", "done"), ("003_a_seed2", "done"), ("004_b_seed2", "done")),
     ]
     assert '"gamma": "0.9"' in output_of(folder, 3), "as what was typed for those before"
-    assert multi_train.main(resumed) == 0, "there is nothing more to add"
+    capsys.readouterr()
+    assert multi_train.main([*resumed, "--max_steps=9"]) == 0, "there is nothing more to add"
+    told = "4 runs are done and stay as they are: --max_steps=9 is for the others"
+    assert told in capsys.readouterr().out.splitlines()
     assert len(SequenceFolder.open(made).runs) == 4
 
 
