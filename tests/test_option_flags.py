@@ -118,6 +118,8 @@ def test_a_count_may_be_written_as_people_write_it(text):
 def test_what_is_no_whole_number_is_no_count(text):
     with pytest.raises(ConfigError, match="--batch_size=.*: expected a whole number"):
         resolve(f"--batch_size={text}")
+    with pytest.raises(ConfigError, match="=.*: expected a whole number or <number>u for updates$"):
+        resolve(f"--lr_scheduler_steps={text}")
 
 
 @pytest.mark.parametrize(

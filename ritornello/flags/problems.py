@@ -19,6 +19,7 @@ KINDS = {
     "int_from_float": ("a whole number",),
     "bool_parsing": ("True", "False"),
     "bool_type": ("True", "False"),
+    "string_pattern_mismatch": ("<number>u for updates",),  # of --lr_scheduler_steps alone
 }
 MAX_PROBLEM_LENGTH = 1000  # a line may list a whole set of games
 
