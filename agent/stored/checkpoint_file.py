@@ -70,8 +70,8 @@ def write_tree(path: Path, tree: Mapping[str, Any], *, verify: bool = False) -> 
         if cause is not None and cause.errno in (errno.ENOSPC, errno.EDQUOT):
             raise CheckpointError(
                 f"the disk is full: {path.name} could not be written in {path.parent.resolve()}. "
-                "Nothing has changed there, and the next save tries again: free some space "
-                "(--keep_checkpoints and --save_replay decide how much is needed)."
+                "Nothing has changed there: free some space (--keep_checkpoints and --save_replay "
+                "decide how much is needed)."
             ) from error
         reason = first_line(error) if cause is None else cause.strerror or str(cause)
         raise CheckpointError(
