@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from ritornello.agent.assembly import Blueprint, env_config
 from ritornello.agent.models.base import ActorCritic
@@ -154,7 +155,9 @@ def play(
         player = Player(agent.model, env, [task], seed=seed, greedy=greedy, keep_inputs=True)
         for action in itertools.islice(forced, steps):
             frame = np.array(env.render())
-            yield Moment(frame, player.step(action))
+            with _one_thread():
+                step = player.step(action)
+            yield Moment(frame, step)
 
 
 def play_many(
@@ -180,4 +183,17 @@ def play_many(
     with closing(make_env_vector(config, num_envs, seeds, tasks=tasks)) as env:
         player = Player(agent.model, env, tasks, seed=seed, greedy=greedy, keep_inputs=True)
         for _ in itertools.repeat(None) if steps is None else range(steps):
-            yield player.step()
+            with _one_thread():
+                step = player.step()
+            yield step
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute with one thread, as test mode does: beside other programs more are much slower."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -53,6 +53,24 @@ def test_a_recurrent_agent_takes_its_state_and_its_last_step_along(tmp_path):
     assert len({step.state.numpy().tobytes() for step in steps}) == len(steps)
 
 
+def test_games_are_played_with_one_thread_as_those_of_tests(tmp_path, monkeypatch):
+    agent = load_agent(str(write_agent(tmp_path / "agent")))
+    during: list[int] = []
+    asked = agent.model.forward
+    monkeypatch.setattr(
+        agent.model, "forward", lambda *x: during.append(torch.get_num_threads()) or asked(*x)
+    )
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for played in (play(agent, steps=2), play_many(agent, 2, steps=2)):
+            for _ in played:
+                assert torch.get_num_threads() == 2, "what an analysis computes keeps its threads"
+    finally:
+        torch.set_num_threads(threads)
+    assert during == [1] * 4
+
+
 def test_an_agent_of_several_games_plays_the_one_that_is_asked_for(tmp_path):
     games = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
     folder = str(write_agent(tmp_path / "two", env=games))
