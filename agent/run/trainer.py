@@ -123,6 +123,7 @@ class Trainer:
             self._quiesce,
             self._last_evaluation,
             self._last_record,
+            self._sum_up,  # before what takes time and trains nothing
             self._save_at_the_end,
             self._experience.close,
             self._board.close,
@@ -134,7 +135,7 @@ class Trainer:
                 failures.append(error)
         if failures:
             raise failures[0]  # the others follow from it, or are in the log
-        return self._summary()
+        return self._summary
 
     # --- the loop --------------------------------------------------------------------------------
 
@@ -312,10 +313,10 @@ class Trainer:
         self._run.status.enter("saving")
         self._saving.at_the_end(learner_failed=self._learner_failed)
 
-    def _summary(self) -> Summary:
+    def _sum_up(self) -> None:
         tally, energy = self._tally, self._recorder.energy
         steps = tally.agent_steps - self._session_start_steps
-        return Summary(
+        self._summary = Summary(
             reason=self._stop_reason,
             agent_steps=tally.agent_steps,
             frames=tally.counters().frames,

@@ -129,6 +129,21 @@ def test_what_fills_replay_while_the_clock_stands_still_is_no_part_of_a_speed(tm
     assert not any(record.values.get("throughput/agent_steps_per_s") for record in filling)
 
 
+def test_saving_and_closing_are_no_part_of_the_time_of_a_run(tmp_path, monkeypatch):
+    folder = RunFolder.create(tmp_path, "Test-v0")
+    blueprint = make_blueprint(environment_max_steps=300)
+    trainer = Trainer(Run(blueprint, folder, experience=in_turn), Noted())
+
+    def take_long(**_):
+        trainer._tally.rest(-1000.0)
+        trainer._began -= 1000.0
+
+    monkeypatch.setattr(trainer._saving, "at_the_end", take_long)
+    summary = trainer.run()
+    assert summary.wall_s < 1000
+    assert summary.agent_steps_per_s > 0.3
+
+
 @pytest.mark.parametrize("broken", ["evaluation", "quiesce", "record", "save", "close", "board"])
 def test_a_step_of_the_end_that_fails_keeps_no_other_from_being_done(tmp_path, monkeypatch, broken):
     folder = RunFolder.create(tmp_path, "Test-v0")
