@@ -145,6 +145,27 @@ def test_a_flag_of_an_earlier_version_is_taken_in_todays_form(tmp_path, said, fl
 
 
 @pytest.mark.parametrize(
+    ("said", "flag", "value"),
+    [
+        ("use_kl_mask=True", "kl_mask_kind", "kl_pi_mu"),
+        ("use_kl_mask=False", "kl_mask_kind", "none"),
+        ("use_policy_cloning_loss=True", "policy_cloning_loss_weight", 0.05),
+        ("use_policy_cloning_loss=False", "policy_cloning_loss_weight", 0.0),
+        ("rmsprop_eps=0.1", "optimizer_eps", 0.1),
+    ],
+)
+def test_a_flag_of_an_earlier_version_means_what_its_preset_says(tmp_path, said, flag, value):
+    preset = "older-platform"
+    assert getattr(resolve(f"--preset={preset}", f"--{said}"), flag) == value
+    name, _, text = said.partition("=")
+    assert getattr(resolve(overrides(tmp_path, preset=preset, **{name: text})), flag) == value
+    assert getattr(resolve(overrides(tmp_path, preset=preset), f"--{said}"), flag) == value
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"preset: {preset}\n{name}: {text}\n")
+    assert getattr(resolve(f"--flags_file={file}"), flag) == value
+
+
+@pytest.mark.parametrize(
     "said", ["--impact_clip=inf", "--algorithm_kwargs={", "--algorithm_kwargs=[1]"]
 )
 def test_arguments_that_are_none_are_refused_beside_an_earlier_flag(said):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ritornello.core.command_line import number_in
@@ -24,13 +25,33 @@ GONE = frozenset(
 )
 
 
-def modern(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return flags of one source, flag -> value or text, in today's form."""
-    flags = {name: value for name, value in values.items() if name not in GONE}
+# What a switch has turned on, and the optimiser whose constants are meant, may be of a preset.
+OF_PRESET = frozenset(
+    {
+        *("reward_clipping_method", "kl_mask_kind", "policy_cloning_loss_weight"),
+        *("value_cloning_loss_weight", "action_set", "optimizer"),
+    }
+)
+
+
+def modern(
+    values: Mapping[str, Any], preset: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Return flags of one source, flag -> value or text, in today's form.
+
+    `preset` has those of the source's preset, which `values` override: `use_kl_mask=True` leaves it
+    its kind of mask.
+    """
+    below = {name: preset[name] for name in OF_PRESET & preset.keys()}
+    flags = below | {name: value for name, value in values.items() if name not in GONE}
     for name, convert in CONVERTED.items():
         if name in flags:
             convert(flags, flags.pop(name))
-    return flags
+    return {
+        name: value
+        for name, value in flags.items()
+        if name in values or name not in below or value != below[name]
+    }
 
 
 def is_earlier(name: str) -> bool:

@@ -18,6 +18,7 @@ from ritornello.core.plain_yaml import parse_yaml
 from ritornello.core.run_layout import FLAGS
 from ritornello.flags.earlier import modern
 from ritornello.flags.names import named_flags, unknown_option
+from ritornello.flags.presets import preset_flags
 from ritornello.flags.problems import listed
 
 MAX_FILE_BYTES = 200_000
@@ -65,10 +66,13 @@ def read_flags_file(
         raise ConfigError(
             f"{where} holds {shown(data)}, expected a mapping of flags, e.g. 'lr: 0.001'."
         )
-    data = modern(named_flags(data, where))
+    named = named_flags(data, where)
+    data = modern(named)
     if file.name == FLAGS and _is_record(file, data, known):
         values = {name: value for name, value in data.items() if known.get(name) is False}
         return FlagsFile(where, values, is_record=True)
+    if named.get("preset"):
+        data = modern(named, preset_flags(str(named["preset"])))
     problems = [f"{where}: {unknown_option(name)}" for name in data if name not in known]
     problems += [
         f"{where} sets {name}, which no file may: type --{name} yourself"

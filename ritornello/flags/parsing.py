@@ -260,9 +260,10 @@ def check_values(flags: Mapping[str, Any]) -> list[str]:
 
 def _split(values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (values of the command line, values of multi_train's overrides file)."""
-    typed = modern(values)
-    path = typed.pop(OVERRIDES, None)
+    path = values.get(OVERRIDES)
     overrides = {} if path is None else _read_overrides(path)
+    typed = modern(values, _of_preset({**overrides, **values}))
+    typed.pop(OVERRIDES, None)
     return _none_read(typed), _none_read(overrides)
 
 
@@ -279,7 +280,7 @@ def _read_overrides(path: str) -> dict[str, Any]:
     overrides = parse_json(read_text(path, what), what)
     if not isinstance(overrides, dict):
         raise ConfigError(f"{what} holds {shown(overrides)}, expected a mapping of flags.")
-    overrides = modern(overrides)
+    overrides = modern(overrides, _of_preset(overrides))
     unknown = sorted(set(overrides) - set(Flags.model_fields))
     if unknown:
         raise ConfigError(f"multi_train gives unknown options: {shown_text(', '.join(unknown))}")
