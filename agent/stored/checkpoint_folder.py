@@ -11,8 +11,8 @@ import re
 from pathlib import Path
 
 from ritornello.core.errors import CheckpointError
-from ritornello.core.project import as_typed
-from ritornello.core.run_layout import CHECKPOINTS
+from ritornello.core.project import as_typed, sequence_command
+from ritornello.core.run_layout import CHECKPOINTS, SEQUENCE
 
 MODEL_WEIGHTS = "model.safetensors"  # name of the file in a model folder (model_file.py)
 SHIPPED_MODELS = Path("models")
@@ -70,6 +70,16 @@ def resolve(url: Path | str) -> list[Path]:
         *([folder / BEST] if (folder / BEST).is_file() else []),
     ]
     inside = [] if found else _agents_in(folder)
+    if (folder / SEQUENCE).is_file():
+        place = as_typed(folder)
+        raise CheckpointError(
+            f"{place} is a sequence, and {sequence_command()} --resume={place} goes on with it. "
+            + (
+                f"To take one of its runs: {_listed(inside)}."
+                if inside
+                else "No run has saved yet."
+            )
+        )
     if inside:
         raise CheckpointError(
             f"{as_typed(folder)} is no agent itself. There are: {_listed(inside)}."

@@ -13,3 +13,4 @@ SUMMARY = "summary.json"
 LOG = "train.log"
 LOCK = "lock"
 CHECKPOINTS = "checkpoints"
+SEQUENCE = "sequence.json"  # of the folder of a sequence, above its runs

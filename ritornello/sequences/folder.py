@@ -34,6 +34,7 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.file_lock import FileLock
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.core.project import PLAIN_SEQUENCE
+from ritornello.core.run_layout import SEQUENCE
 from ritornello.metrics.run_files import last_record
 from ritornello.sequences.checks import keepable
 from ritornello.sequences.forms import Form, Name, checked
@@ -48,7 +49,7 @@ from ritornello.sequences.plan import (
     source_of,
 )
 
-STATE_FILE = "sequence.json"
+STATE_FILE = SEQUENCE
 TUNING_FILE = "tuning.json"  # the search whose trials are the runs (tuner.py), if it is one
 LOCK_FILE, RUN_LOCK_FILE = "sequence.lock", "run.lock"
 OUTPUT_FILE = "output.log"

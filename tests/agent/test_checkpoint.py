@@ -21,6 +21,7 @@ from ritornello.agent.stored.checkpoint_tree import encode
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.core import faults, files
 from ritornello.core.errors import CheckpointError
+from ritornello.core.run_layout import SEQUENCE
 from tests.agent.states import state_at
 from tests.faulty import Fault, Plan
 
@@ -194,6 +195,11 @@ def test_a_url_that_leads_nowhere_says_what_was_expected_and_what_there_is(tmp_p
         resolve(tmp_path / "Pong_2")
     with pytest.raises(CheckpointError, match=r"is no agent itself. There are: .*Pong_1\.$"):
         resolve(tmp_path)
+    for folder, runs in ((tmp_path, r"one of its runs: .*Pong_1\."), (tmp_path / "new", "No run")):
+        folder.mkdir(exist_ok=True)
+        (folder / SEQUENCE).touch()
+        with pytest.raises(CheckpointError, match=rf"is a sequence, and .* --resume=.*{runs}"):
+            resolve(folder)
 
 
 @pytest.mark.parametrize("keep_last", [1, 2, 5])
