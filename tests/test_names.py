@@ -77,7 +77,7 @@ def test_one_command_starts_a_run_and_then_goes_on_with_it(tmp_path, monkeypatch
                 ["--resume_or_start=results/a", f"--{x}"],
                 f"--resume_or_start=results/a and --{x} contradict each other",
             )
-            for x in ("results_dir=c", "run_name=b", "op_mode=train", "op_mode=train_w_load")
+            for x in ("results_dir=c", "run_name=b", "op_mode=train", "new_run_folder=True")
         ),
         (["--resume=a", "--op_mode=train"], "--resume=a and --op_mode=train contradict each other"),
         (["--load=b", "--test=a"], "--test=a and --load_model_url=b contradict each other"),

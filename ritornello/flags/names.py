@@ -195,7 +195,7 @@ def _contradictions(
     if command == RESUME_OR_START:
         parent = os.path.expanduser(typed.get("results_dir", ""))
         is_there = Path(parent) == Path(os.path.expanduser(run)).parent
-        wrong = {"op_mode", "run_name", *(() if is_there else ("results_dir",))}
+        wrong = {"op_mode", "run_name", "new_run_folder", *(() if is_there else ("results_dir",))}
         place = f"; it has the whole path of the run, such as {Path(parent) / Path(run).name}"
     else:
         wrong, place = {name for name in decided if typed.get(name) != decided[name]}, ""
