@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,7 +104,7 @@ def _resolve(
                 f"{checkpoint.path} is of a run of {shown_text(saved.env_id)}, got "
                 f"--env={flags.env}: expected the same games in the same order to resume it. To "
                 "start a new run in other games from its weights, give "
-                f"--load={flags.load_model_url}, without --resume"
+                f"--load={shlex.quote(str(flags.load_model_url))}, without --resume"
             )
         if flags.op_mode == "train_w_load" and not begins:
             flags = _with_schedule_of(checkpoint, flags, argv)
@@ -246,5 +247,5 @@ def _check_limits(flags: Flags, checkpoint: Checkpoint | None) -> None:
             f"{checkpoint.path} has {done:,} agent steps already and --environment_max_steps is "
             f"{flags.environment_max_steps:,}: give a larger one to go on. To train for that many "
             "more in a new run with these weights, its counters at zero, give "
-            f"--load={flags.load_model_url}, without --resume"
+            f"--load={shlex.quote(str(flags.load_model_url))}, without --resume"
         )

@@ -85,6 +85,12 @@ def test_other_games_are_refused_also_where_they_look_the_same(run, env, flag):
     )
 
 
+def test_a_run_that_is_done_is_refused_with_a_command_that_can_be_pasted(run):
+    moved = run.rename(run.with_name("my run"))
+    told = r"408 agent steps already.*--load='.*/my run', without --resume"
+    refused(moved, "--environment_max_steps=400", match=told)
+
+
 def test_a_game_whose_module_has_moved_is_gone_on_with(run):
     moved = "tests.agent.runs:tests/Counting-v0"
     session = resumed(run, f"--env={moved}", "--reproducible=False")
