@@ -87,9 +87,12 @@ class RunTable(Mapping[str, Floats]):
         """The flags of the run, with their resolved values.
 
         Raises:
-          ValueError: if flags.json is missing or damaged.
+          ConfigError: if flags.json is missing or damaged.
         """
-        return RunFolder(self.folder).read_flags()
+        try:
+            return RunFolder(self.folder).read_flags()
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
 
     @property
     def summary(self) -> dict[str, Any] | None:

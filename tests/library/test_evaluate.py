@@ -1,3 +1,4 @@
+import shutil
 import signal
 from pathlib import Path
 
@@ -89,6 +90,13 @@ def test_a_path_may_begin_at_the_home_folder(run, monkeypatch):
     home = Path("~") / run.folder.name
     assert read_run(home).folder == run.folder
     assert load_agent(home, env=COUNTING).agent_steps == run.agent_steps
+
+
+def test_flags_that_cannot_be_read_are_an_error_of_ours(run, tmp_path):
+    shutil.copy(run.folder / "metrics.jsonl", tmp_path)
+    (tmp_path / "flags.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"flags\.json is not valid JSON"):
+        _ = read_run(tmp_path).flags
 
 
 def test_a_folder_without_a_run_is_told(tmp_path):
