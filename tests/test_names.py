@@ -2,14 +2,15 @@
 
 import re
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 from ritornello.agent.algorithms.base import FLAG_OF_FIELD
 from ritornello.core.errors import ConfigError
-from ritornello.flags.earlier import CONVERTED
+from ritornello.flags.earlier import CONVERTED, is_earlier
 from ritornello.flags.group import marks_of
-from ritornello.flags.names import ALIASES, COMMANDS, HINTS, flag_of, named_values
+from ritornello.flags.names import ALIASES, COMMANDS, HINTS, flag_of, named_values, unknown_option
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS
 from ritornello.flags.presets import PRESETS
@@ -103,6 +104,18 @@ def test_every_hint_names_flags_and_presets_that_exist_and_hides_none():
         assert set(re.findall(r"--(\w+)", hint)) <= known, hint
         assert set(re.findall(r"--preset=([\w-]+)", hint)) <= set(PRESETS), hint
     assert all(flag_of(name) == name or name in ALIASES for name in theirs)
+
+
+def test_each_flag_of_an_earlier_system_is_answered_with_a_flag_of_its_row_in_the_docs():
+    tables = Path("docs/migration.md").read_text().partition("Its other programs")[0]
+    rows = re.findall(r"^\| `--(.*?) \|(.*)", tables, re.M)
+    assert len(rows) > 40
+    for theirs, told in rows:
+        ours = {flag_of(name) for name in re.findall(r"--(\w+)", told)}
+        for name in re.findall(r"--([\w-]+)", f"--{theirs}") if ours else ():
+            is_taken = flag_of(name) in Flags.model_fields or is_earlier(name)
+            hinted = {flag_of(other) for other in re.findall(r"--(\w+)", unknown_option(name))}
+            assert is_taken or hinted & ours, unknown_option(name)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.shipped)

@@ -68,14 +68,35 @@ HINTS = {
     "entropy_coeff entropy_cost",
     "--value_loss_weight (losses are means here, unless --loss_reduction=sum)": "vf_coef "
     "vf_loss_coeff baseline_cost",
-    "--gradient_clip_by_norm_threshold (inf for none)": "max_grad_norm grad_clip",
+    "--gradient_clip_by_norm_threshold (inf for none)": "max_grad_norm grad_clip "
+    "grad_norm_clipping",
+    "--reward_clipping_method=abs_one_clamp or none": "reward_clipping",
+    "--optimizer_decay, if it is RMSprop's": "alpha",
+    "--popart_beta, if it is PopArt's": "beta",
+    "--learner_thread_count": "num_threads num_learner_threads",
+    "--inference=worker or server": "num_inference_threads",
+    "--shared_queue_size, and the capacity of the queue in --replay": "num_buffers "
+    "max_learner_queue_size",
+    "--training_fill_in_factor": "learn_start",
     "--replay=queue:<unrolls>:<share of the batch>,standard:<unrolls>:<share>": "buffer_size "
     "replay_size replay_capacity replay_ratio",
-    "--model": "network policy",
+    "--model": "network policy agent_type use_resnet",
+    "--frame_scale_resolution=<height>,<width>": "frame_height frame_width observation_shape",
+    "--preset=rgb_last or rgb_stack": "aaa_input_format",
+    "--op_mode=train or test": "mode",
+    "--load=<checkpoint file>, or --test_all_checkpoints=True": "intermediate_model_id",
+    "--save_model_period=<a large number>": "disable_checkpoint",
+    "--log_interval_s": "verbose_worker_out_int verbose_learner_out_int",
+    "--avg_buff_size": "episodes_for_avg",
+    "--console=messages": "suppress_logs",
+    "nothing in its place": "cache_sample_size replay_writer_queue_size worker_verbose "
+    "background_save multitask pipes_basename start_servers no_start_servers",
     """--algorithm_kwargs='{"<argument>": <value>}', if it is the algorithm's""": "policy_cost "
     "surrogate_clip ratio_bar target_period value_source trace "
-    "trace_lambda epsilon epsilon_end epsilon_end_share",
-    "--device=cuda or cpu, and --learner_count for several GPUs": "cuda gpu use_gpu num_gpus",
+    "trace_lambda epsilon_end epsilon_end_share",
+    """--algorithm_kwargs='{"epsilon": <value>}' for random actions, or --optimizer_eps""": "epsilon",
+    "--device=cuda or cpu, and --learner_count for several GPUs": "cuda gpu use_gpu num_gpus "
+    "disable_cuda",
 }
 
 
