@@ -29,7 +29,7 @@ class Terminal:
 
     def __init__(self) -> None:
         """Print everything at once, until `in_background`."""
-        self.console = Console()
+        self.console = Console(emoji=False)  # queue:100:1 is no emoji
         self._status = self.console.status("")
         self._thread: OutputThread | None = None
 

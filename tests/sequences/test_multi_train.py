@@ -423,8 +423,9 @@ def test_the_program_runs_resumes_and_reports(tmp_path, fake_main, monkeypatch, 
     sequence, results = Path("mine.yaml"), Path("out", "a" * 100, "b" * 100)
     sequence.write_text("base: {lr: 0.01}\ngrid: {env: [Ok-v0, Fail-v0]}\n")
     given = [f"--results_dir={results}", "--gamma=0.5", f"--sequence={sequence}"]
-    assert multi_train.main([*given, "--dry_run", "--", "--r_f_steps=7"]) == 0
-    assert "--gamma=0.5 --r_f_steps=7" in capsys.readouterr().out
+    typed = ["--r_f_steps=7", "--replay=queue:100:1"]
+    assert multi_train.main([*given, "--dry_run", "--", *typed]) == 0
+    assert "--gamma=0.5 --r_f_steps=7 --replay=queue:100:1" in capsys.readouterr().out
     assert not results.exists()
     assert multi_train.main(given) == 1
     (made,) = results.iterdir()
