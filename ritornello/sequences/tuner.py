@@ -46,6 +46,7 @@ from ritornello.core.project import import_extra
 from ritornello.flags.names import named_flags, named_values
 from ritornello.metrics.curve import Curve, curve_of
 from ritornello.metrics.run_files import last_record, read_records
+from ritornello.sequences.checks import keepable
 from ritornello.sequences.folder import TUNING_FILE, RunState, SequenceFolder
 from ritornello.sequences.forms import Form, Name, Seeds, checked
 from ritornello.sequences.plan import MAX_PLAN_BYTES, MAX_RUNS, Plan, PlannedRun
@@ -372,7 +373,8 @@ class Tuner:
         ]  # fmt: skip
         write_text(self._folder.path / TRIALS_PAGE, "\n".join(lines))
         if ranked:
-            flags = search.flags(ranked[0].params, 0)
+            typed = named_values(keepable(self._folder.arguments))
+            flags = {**search.flags(ranked[0].params, 0), **typed}
             del flags["seed"]
             write_json(self._folder.path / BEST_FILE, flags)
 

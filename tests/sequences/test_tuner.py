@@ -12,6 +12,7 @@ import optuna
 
 from ritornello import multi_train
 from ritornello.core.errors import ConfigError
+from ritornello.flags.parsing import parse
 from ritornello.metrics.curve import Curve
 from ritornello.metrics.run_files import last_record
 from ritornello.sequences import runner, tuner
@@ -258,7 +259,7 @@ def test_a_curve_is_read_again_only_where_it_is_compared(tmp_path, monkeypatch):
 
 
 def test_steps_that_no_run_can_reach_as_typed_are_not_part_of_its_value(tmp_path):
-    arguments = ["--max_steps=5e2"]
+    arguments = ["--max_steps=5e2", "--gamma=0.9", "--trust_env_module=True"]
     folder = create_folder(tmp_path / "results", load(tmp_path, trials=1), arguments)
     assert work(folder)
     (trial,) = study(folder)
@@ -267,6 +268,8 @@ def test_steps_that_no_run_can_reach_as_typed_are_not_part_of_its_value(tmp_path
     area = np.trapezoid(np.maximum(steps, 100) * lr + 1, steps) / 500
     assert trial.value == pytest.approx(area)
     assert "at 500 agent steps" in (folder.path / "trials.md").read_text()
+    options = parse([f"--flags_file={folder.path / 'best.json'}"])
+    assert (options.environment_max_steps, options.gamma, options.lr) == (500, 0.9, lr)
 
 
 def test_the_program_tunes_resumes_and_refuses(tmp_path, capsys):
