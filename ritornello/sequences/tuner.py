@@ -56,6 +56,7 @@ STUDY_FILE = "study.db"
 TRIALS_PAGE, BEST_FILE = "trials.md", "best.json"
 LOOK_S = 2.0  # between two looks at the curve of a run
 LOCKED_S = 60.0  # SQLite waits so long for another program that reads the file
+FIXED = ("base", "search", "objective", "steps", "seeds")  # of a search that was begun
 MAX_FAILURES = 5  # trials in a row: something is wrong with all of them
 Count = Annotated[int, Field(ge=1, le=10**15), BeforeValidator(number_in)]
 Number = Annotated[int | float, Field(allow_inf_nan=False), BeforeValidator(number_in)]
@@ -214,7 +215,13 @@ class Tuner:
         interrupts: Interrupts,
         show: Callable[[str], None],
     ) -> None:
-        """Open the study, or begin it. `show` is called with each line for the user."""
+        """Open the study, or begin it. `show` is called with each line for the user.
+
+        Raises:
+          ConfigError: if the search has been changed so that its trials cannot be compared.
+          TuningFailed: if the study cannot be used.
+        """
+        asked = search.model_dump(mode="json", by_alias=True, include=set(FIXED))
         typed = number_in(named_values(folder.arguments).get("environment_max_steps"))
         if typed is not None:  # no run comes further
             search = search.model_copy(update={"steps": min(search.last_step, int(typed))})
@@ -238,6 +245,15 @@ class Tuner:
                 load_if_exists=True,
                 pruner=pruner,
             )
+            begun = self._study.user_attrs.get("search", asked)
+            if begun != asked:
+                changed = [key for key in FIXED if begun.get(key) != asked[key]]
+                raise ConfigError(
+                    f"{shown_text(str(folder.path / TUNING_FILE))} has another "
+                    f"{', '.join(changed)} than when the search was begun, and its trials could "
+                    "not be compared. Put back what was there, or begin another search."
+                )
+            self._study.set_user_attr("search", asked)
             # Another seed after a resume, or it would try again what it has tried.
             seed = (search.sampler_seed + 1000 * len(self._study.trials)) % 2**31
             self._study.sampler = optuna.samplers.TPESampler(seed=seed)

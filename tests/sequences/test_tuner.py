@@ -190,6 +190,26 @@ def test_the_runs_of_another_study_are_never_taken_for_those_of_a_trial(tmp_path
         work(SequenceFolder.open(folder.path))
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"search": {"gamma": {"from": 0.1, "to": 0.9}}}, "has another search than"),
+        ({"search": {"lr": {"choose": [0.1, 0.2]}}}, "has another search than"),
+        ({"seeds": [1, 2], "objective": "return"}, "has another objective, seeds than"),
+    ],
+)
+def test_a_search_of_which_trials_could_not_be_compared_is_not_gone_on_with(
+    tmp_path, changes, told
+):
+    folder = begun(tmp_path, trials=1)
+    assert work(folder)
+    changed = {**SEARCH, "trials": 2, "prune": False, "about": "x", **changes}
+    (folder.path / tuner.TUNING_FILE).write_text(json.dumps(changed))
+    with pytest.raises(ConfigError, match=told):
+        work(SequenceFolder.open(folder.path))
+    assert len(study(folder)) == 1
+
+
 def test_an_error_of_our_own_is_not_told_as_one_of_the_study(tmp_path, monkeypatch):
     def fail(*given):
         raise ValueError("ours")
@@ -205,8 +225,9 @@ def test_a_trial_below_the_median_is_ended_early(tmp_path, monkeypatch):
     monkeypatch.setattr(Search, "worth", lambda *given: (50.0, 60.0, 1.0)[len(folder.runs) - 1])
     assert work(folder)
     # The third run waits for a signal at half-time, as one that is going on does.
-    changed = {**SEARCH, "trials": 3, "base": {**BASE, "env": "Wait-v0"}}
-    (folder.path / tuner.TUNING_FILE).write_text(json.dumps(changed))
+    flags = Search.flags
+    monkeypatch.setattr(Search, "flags", lambda *given: {**flags(*given), "env": "Wait-v0"})
+    (folder.path / tuner.TUNING_FILE).write_text(json.dumps({**SEARCH, "trials": 3}))
     assert work(folder)
     assert [trial.state.name for trial in study(folder)] == ["COMPLETE", "COMPLETE", "PRUNED"]
     assert folder.runs[2].status == "stopped"
