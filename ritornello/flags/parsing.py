@@ -247,6 +247,10 @@ def check_values(flags: Mapping[str, Any]) -> list[str]:
     ids = _env_ids(env) if isinstance(env, str) else None
     problems = problems_of_ids(ids) if ids else []
     try:
+        _of_preset(flags)
+    except ConfigError as error:
+        problems.append(str(error))
+    try:
         Flags(**flags)
     except ValidationError as error:
         problems += [line for flag, line in lines_of(error) if flag]

@@ -89,7 +89,7 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path, place):
     assert not list((tmp_path / "victim").iterdir())
 
 
-@pytest.mark.parametrize("typed", ["--op_mode=test", "--no_such=1"])
+@pytest.mark.parametrize("typed", ["--op_mode=test", "--no_such=1", "--preset=no-such"])
 def test_what_cannot_be_given_to_runs_is_refused_before_a_folder_is_made(tmp_path, typed):
     results = tmp_path / "out"
     assert multi_train.main(["--sequence=smoke", f"--results_dir={results}", "--", typed]) == 2
