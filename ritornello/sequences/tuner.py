@@ -178,8 +178,12 @@ def load_search(path: Path) -> Search:
         key: named_flags(getattr(search, key), f"{where}: {key}") for key in ("base", "search")
     }
     search = search.model_copy(update=named)
-    if set(search.base) & set(search.search) or "seed" in {**search.base, **search.search}:
-        raise ConfigError(f"{where}: a flag is in base or in search, and seeds have their own key.")
+    twice = [name for name in search.search if name in search.base]
+    if twice or "seed" in {**search.base, **search.search}:
+        raise ConfigError(
+            f"{where}: {shown_text(', '.join(twice) or 'seed')}: a flag is in base or in search, "
+            "and seeds have their own key."
+        )
     runs = search.trials * len(search.seeds)
     if runs > MAX_RUNS:
         raise ConfigError(f"{where}: trials x seeds are {runs:,} runs, at most {MAX_RUNS:,} fit.")

@@ -87,7 +87,11 @@ def starts(folder, run=0):
         ({"search": {"lr": {"choose": [0.3], "log": True}}}, "search.lr: expected"),
         ({"search": {"r_f_steps": {"from": 1, "to": 4, "step": 0}}}, "step > 0"),
         ({"search": {"env": {"choose": ["a"]}}}, "base or in search"),
-        ({"search": {"max_steps": {"choose": [1]}}}, "base or in search"),
+        (
+            {"search": {"max_steps": {"choose": [1]}}},
+            "environment_max_steps: a flag is in base or in search",
+        ),
+        ({"base": {**BASE, "seed": 1}}, "seed: a flag is in base or in search"),
         ({"base": {}}, "expected steps"),
         ({"trials": 1001, "seeds": [1, 2]}, "trials x seeds are 2,002 runs"),
     ],
