@@ -47,7 +47,7 @@ from ritornello.flags.names import named_flags, named_values
 from ritornello.metrics.curve import Curve, curve_of
 from ritornello.metrics.run_files import last_record, read_records
 from ritornello.sequences.checks import keepable
-from ritornello.sequences.folder import TUNING_FILE, RunState, SequenceFolder
+from ritornello.sequences.folder import OUTPUT_FILE, TUNING_FILE, RunState, SequenceFolder
 from ritornello.sequences.forms import Form, Name, Seeds, checked
 from ritornello.sequences.plan import MAX_PLAN_BYTES, MAX_RUNS, Plan, PlannedRun
 from ritornello.sequences.runner import Interrupts, run_sequence
@@ -324,7 +324,8 @@ class Tuner:
             # A run may fail when all was done but its summary.
             is_done = self._folder.runs[index].status == "done"
             if not (curve.agent_steps >= (0 if is_done else search.last_step)).any():
-                self._end(trial, "FAIL")
+                log = f"{shown_text(run.name)}/{OUTPUT_FILE}"
+                self._end(trial, "FAIL", why="no game was over" if is_done else f"read {log}")
                 return True
             values.append(search.worth(curve, search.last_step))
             self._report(trial, curve, values[:-1], search.last_step)
@@ -367,10 +368,10 @@ class Tuner:
                 hopeless = bool(trial.should_prune()) or hopeless
         return hopeless
 
-    def _end(self, trial: Any, state: str, value: float | None = None) -> None:
+    def _end(self, trial: Any, state: str, value: float | None = None, why: str = "") -> None:
         self._study.tell(trial.number, value, state=self._optuna.trial.TrialState[state])
-        told = "" if value is None else f", value {value:.3f}"
-        self._show(f"trial {trial.number}: {state.lower()}{told}")
+        why = why if value is None else f"value {value:.3f}"
+        self._show(f"trial {trial.number}: {state.lower()}{why and f', {why}'}")
 
     def _write_results(self, over: list[Any]) -> None:
         search = self._search

@@ -224,6 +224,17 @@ def test_an_error_of_our_own_is_not_told_as_one_of_the_study(tmp_path, monkeypat
         work(folder)
 
 
+@pytest.mark.parametrize(
+    ("env", "why"),
+    [("Fail-v0", "read 001_trial_0000_seed1/output.log"), ("Endless-v0", "no game was over")],
+)
+def test_a_trial_that_failed_is_told_with_the_reason(tmp_path, env, why):
+    folder, lines = begun(tmp_path, trials=1, base={**BASE, "env": env}), []
+    search = load_search(folder.path / tuner.TUNING_FILE)
+    assert Tuner(folder, search, Interrupts(), lines.append).work()
+    assert lines[-1] == f"trial 0: fail, {why}"
+
+
 def test_a_trial_below_the_median_is_ended_early(tmp_path, monkeypatch):
     folder = begun(tmp_path, trials=2)
     monkeypatch.setattr(Search, "worth", lambda *given: (50.0, 60.0, 1.0)[len(folder.runs) - 1])
