@@ -211,7 +211,8 @@ def _tune(terminal: Terminal, folder: SequenceFolder) -> int:
         terminal.plainly(f"{path}: {search.trials} trials")
         done = Tuner(folder, search, interrupts, terminal.plainly).work()
     if not done:
-        terminal.plainly(f"saved. {_how_to_go_on(folder)}")
+        how = "ended without saving" if interrupts.at_once else "saved"
+        terminal.plainly(f"{how}. {_how_to_go_on(folder)}")
         return INTERRUPTED
     if not (folder.path / BEST_FILE).exists():
         terminal.plainly(f"done: {path}/{TRIALS_PAGE}; no trial came to its end")

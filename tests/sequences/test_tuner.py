@@ -269,6 +269,19 @@ def test_ctrl_c_saves_and_resume_goes_on_with_the_same_trial(tmp_path):
     assert starts(folder) == ["train", "train_w_load"]
 
 
+@pytest.mark.parametrize(("signals", "told"), [(1, "saved. "), (2, "ended without saving. ")])
+def test_who_leaves_at_once_is_not_told_that_all_is_saved(
+    tmp_path, monkeypatch, capsys, signals, told
+):
+    def stop(tuner):
+        tuner._interrupts.count = signals
+        return False
+
+    monkeypatch.setattr(Tuner, "work", stop)
+    assert multi_train.main([f"--resume={begun(tmp_path).path}"]) == 130
+    assert f"\n{told}To go on: " in capsys.readouterr().out
+
+
 def test_a_curve_is_read_again_only_where_it_is_compared(tmp_path, monkeypatch):
     folder = begun(tmp_path, trials=1, base={**BASE, "env": "Wait-v0"})
     monkeypatch.setattr(runner, "POLL_S", 0.02)
