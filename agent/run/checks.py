@@ -27,6 +27,8 @@ from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS
 
 MAX_PATH = 1000  # characters of a path in a message
+# In a run with --sink=wandb, the service links each session to its own log, opened elsewhere.
+WANDB_LINK = "wandb/*/logs/debug-core.log"
 NEW_RUN = "To start a new run from its weights: --load=<this one>, without --resume."
 
 
@@ -120,7 +122,7 @@ def check_folder(checkpoint: Checkpoint) -> None:
     inside = Path(os.path.realpath(home))
     for path in _written_in(home, run is not None):
         target = Path(os.path.realpath(path))  # which `resolve` does not say of links in a circle
-        if path.is_symlink() and not target.is_relative_to(inside):
+        if path.is_symlink() and not target.is_relative_to(inside) and not path.match(WANDB_LINK):
             link, end = shown_text(str(path), MAX_PATH), shown_text(str(target), MAX_PATH)
             raise ConfigError(
                 f"{link} is a link that leads out of the {what}, to {end}: what is written for "

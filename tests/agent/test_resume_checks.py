@@ -179,6 +179,17 @@ def test_a_link_that_leads_out_of_the_run_folder_is_refused(run, tmp_path, name,
         prepare([*argv, "--new_run_folder=True"])
 
 
+def test_the_link_of_weights_and_biases_to_its_own_log_is_none_that_is_refused(run, tmp_path):
+    logs = run / "wandb/offline-run-20261130_082622-s6echebf/logs"
+    logs.mkdir(parents=True)
+    (logs / "debug-core.log").symlink_to(tmp_path / "core-debug.log")
+    argv = ["--environment_max_steps=1000", f"--load_model_url={run}"]
+    prepare(["--op_mode=train_w_load", *argv])
+    (logs / "debug.log").symlink_to(tmp_path / "core-debug.log")
+    with pytest.raises(ConfigError, match="leads out of the run folder"):
+        prepare(["--op_mode=train_w_load", *argv])
+
+
 @pytest.fixture
 def flat(run, tmp_path):
     """A checkpoint that lies in a folder of its own, not in that of a run."""
