@@ -17,6 +17,7 @@ import importlib.util
 import json
 import logging
 import os
+import threading
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -35,6 +36,8 @@ PROJECT = "ritornello"  # unless `project_variable` of the environment says othe
 IDS = "trackers.json"
 MAX_BATCH = 100  # parameters that MLflow takes at once
 MAX_PARAM = 500  # characters of a parameter, in every version of MLflow
+
+_WRITING_IDS = threading.Lock()  # several services begin at the same time, on their threads
 
 log = logging.getLogger(__name__)
 
@@ -75,10 +78,10 @@ class TrackerSink(Sink):
         if self._run is None:
             flags = parse_json(read_text(self._folder / FLAGS, FLAGS), FLAGS)
             project = os.environ.get(self.project_variable, PROJECT)
-            names = self._names()
-            known = names.get(self.package)
+            known = self._names().get(self.package)
             self._run, name = self._begin(project, flags, known if isinstance(known, str) else None)
-            write_json(self._folder / IDS, {**names, self.package: name})
+            with _WRITING_IDS:
+                write_json(self._folder / IDS, {**self._names(), self.package: name})
         self._send(record)
 
     def close(self) -> None:

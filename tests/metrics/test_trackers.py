@@ -117,6 +117,18 @@ def test_wandb_gets_flags_and_records_and_goes_on_after_a_resume(folder, calls):
     assert (calls[0][1]["id"], calls[0][1]["resume"]) == ("w1", "allow")
 
 
+def test_services_that_begin_at_the_same_time_are_all_known_at_a_resume(folder, calls, monkeypatch):
+    begin = WandbSink._begin
+
+    def slowly(sink, *given):
+        MlflowSink(folder).write(FIRST)
+        return begin(sink, *given)
+
+    monkeypatch.setattr(WandbSink, "_begin", slowly)
+    WandbSink(folder).write(FIRST)
+    assert json.loads((folder / "trackers.json").read_text()) == {"wandb": "w1", "mlflow": "m1"}
+
+
 def test_wandb_without_a_key_is_an_error_and_asks_nobody(folder, calls):
     sys.modules["wandb"].login = lambda prompt: False
     sink = WandbSink(folder)
