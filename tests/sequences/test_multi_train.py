@@ -528,7 +528,7 @@ class Frozen(io.StringIO):
 def test_no_run_waits_for_a_terminal_or_ends_with_it(tmp_path, fake_main, monkeypatch):
     file = Frozen()
     monkeypatch.setattr(
-        terminal_of_sequences, "Console", lambda: Console(file=file, force_terminal=False)
+        terminal_of_sequences, "Console", lambda **given: Console(file=file, force_terminal=False)
     )
     monkeypatch.setattr(terminal_of_sequences, "LINE_INTERVAL_S", 0.0)
     monkeypatch.setattr(terminal_of_sequences, "TERMINAL_GRACE_S", 0.1)
