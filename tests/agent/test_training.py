@@ -46,6 +46,15 @@ def test_the_command_that_resumes_a_run_is_one_that_is_honoured(folder, caplog, 
     assert resume.endswith(f"--resume={folder.path} \\\n  --env={COUNTING}{more}")
 
 
+def test_the_command_that_resumes_a_run_sends_its_records_where_they_went(folder, caplog):
+    caplog.set_level("INFO")
+    (folder.checkpoints / "update_000000005.pt").touch()
+    flags = make_blueprint(sink="wandb,tests.extensions.own_outputs:short").flags
+    log_end(replace(SUMMARY, reason="interrupted"), folder, flags)
+    (resume,) = [line for line in caplog.messages if line.startswith("resume: ")]
+    assert resume.endswith(" --sink=wandb,tests.extensions.own_outputs:short")
+
+
 @pytest.fixture
 def own_kind(monkeypatch):
     """The example's kind of replay, whatever other tests have taken from the registry."""
