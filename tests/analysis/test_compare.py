@@ -73,6 +73,19 @@ def test_seeds_that_are_not_of_one_configuration_are_named(tmp_path):
             assert (tmp_path / str(number) / "table.md").read_text() == text, places
 
 
+def test_a_csv_that_was_sent_puts_nothing_into_a_page_but_one_line_of_text(tmp_path):
+    for seed, pixels in enumerate((True, "each")):
+        write_run(tmp_path / f"run{seed}", seed=seed, normalise_pixels=pixels)
+    assert main([f"--runs=plain={tmp_path}/run*", f"--output={tmp_path / 'sent'}"]) == 0
+    for csv in (tmp_path / "sent").glob("*.csv"):
+        csv.write_text(csv.read_text().replace("normalise_pixels", r"\u001b[31mred\n# title"))
+    runs, _ = find_runs([f"{tmp_path / 'sent'}"])
+    text = page(compare(runs))
+    assert "its runs differ in " in text
+    assert "\x1b" not in text
+    assert "\n# title" not in text
+
+
 def test_runs_that_did_not_get_there_are_left_out_and_named(tmp_path):
     write_run(tmp_path / "a", seed=1)
     write_run(tmp_path / "b", seed=2, end=300, finished=False)
