@@ -241,8 +241,8 @@ def mixed_configurations(games: Sequence[GameComparison]) -> list[str]:
     lines: dict[str, None] = {}
     for row in (row for game in games for row in game.rows):
         if apart := _flags_apart(row.runs):
-            line = f"* {row.label}: its runs differ in {', '.join(apart)}"
-            lines[shown_text(line)] = None
+            names = ", ".join(map(shown_text, apart))
+            lines[f"* {shown_text(row.label)}: its runs differ in {names}"] = None
     return list(lines)
 
 
