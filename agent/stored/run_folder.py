@@ -29,7 +29,7 @@ from typing import Any
 
 import psutil
 
-from ritornello.core.atomic_file import write_json
+from ritornello.core.atomic_file import writable_folder, write_json
 from ritornello.core.errors import ConfigError
 from ritornello.core.file_lock import LOOK_S, FileLock
 from ritornello.core.files import disk
@@ -80,9 +80,13 @@ class RunFolder:
           name: name of the folder. If it is taken, `_2`, `_3`, ... is appended. None: a name from
             `env_id` and `now`.
           now: the time in the name; by default the present time.
+
+        Raises:
+          ConfigError: if there is no room or no right to write there, or no such name.
         """
         parent = Path(results)
         stem = name or f"{run_name(env_id)}_{now or datetime.now():%Y%m%d-%H%M%S}"
+        writable_folder(parent)  # a full disk is told before there is a folder
         folder = cls(create_exclusively(parent, stem))
         try:
             folder.checkpoints.mkdir()

@@ -91,8 +91,9 @@ def writable_folder(folder: Path) -> Path:
             probe.write(bytes(PROBE_BYTES))
             probe.flush()
             os.fsync(probe.fileno())  # some file systems say only now that they are full
-    except OSError as error:
-        reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror
+    except (OSError, ValueError) as error:  # ValueError: a name that no folder can have
+        is_file = isinstance(error, FileExistsError)
+        reason = "it is a file" if is_file else getattr(error, "strerror", None) or error
         raise ConfigError(
             f"results cannot be written to {shown_text(str(folder))} ({reason}), so nothing is "
             "begun: make room there and let it be written to, or give another folder "

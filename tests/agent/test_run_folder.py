@@ -1,3 +1,4 @@
+import errno
 import json
 import subprocess
 from datetime import datetime
@@ -24,6 +25,18 @@ def test_a_results_folder_that_cannot_be_made_is_a_config_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="--results_dir"):
         RunFolder.create(tmp_path / "file" / "results", "Pong")
+    with pytest.raises(ConfigError, match="--results_dir"):
+        RunFolder.create("a\0b", "Pong")
+
+
+def test_a_full_disk_is_told_before_there_is_a_run_folder(tmp_path, monkeypatch):
+    def full(*given):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(ConfigError, match="No space left on device.* make room"):
+        RunFolder.create(tmp_path, "Pong")
+    assert not list(tmp_path.iterdir())
 
 
 def test_run_json_says_what_produced_the_numbers_but_no_environment_variable(tmp_path, monkeypatch):
