@@ -63,7 +63,13 @@ from ritornello.analysis.compare_sequence import (
     write_report,
 )
 from ritornello.command import command_line
-from ritornello.core.command_line import add_switch, printable, show_what_can_be_shown, with_home
+from ritornello.core.command_line import (
+    add_switch,
+    counted,
+    printable,
+    show_what_can_be_shown,
+    with_home,
+)
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown_text
@@ -138,9 +144,7 @@ def _do(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) 
         over = sum(run.status == "done" for run in folder.runs)
         if arguments.resume and rest and over:
             given = shown_text(shlex.join(rest))
-            terminal.plainly(
-                f"{over} runs are done and stay as they are: {given} is for the others"
-            )
+            terminal.plainly(f"done already: {counted(over, 'run')}; {given} is for the others")
         with terminal.in_background():
             try:
                 return (_tune if is_search else _run)(terminal, folder)
@@ -208,7 +212,7 @@ def _tune(terminal: Terminal, folder: SequenceFolder) -> int:
     path = _path_of(folder)
     with Interrupts().installed() as interrupts:
         search = load_search(folder.path / TUNING_FILE)
-        terminal.plainly(f"{path}: {search.trials} trials")
+        terminal.plainly(f"{path}: {counted(search.trials, 'trial')}")
         done = Tuner(folder, search, interrupts, terminal.plainly).work()
     if not done:
         how = "ended without saving" if interrupts.at_once else "saved"

@@ -38,7 +38,14 @@ from ritornello.agent.testing.evaluation import FILMS
 from ritornello.agent.testing.model_card import CARD, FILM, check_is_free, model_card, read_test
 from ritornello.agent.testing.score_table import Report, report_stem, test_facts
 from ritornello.core.atomic_file import atomic_path, write_text
-from ritornello.core.command_line import add_switch, printable, reader_may_leave, tell, with_home
+from ritornello.core.command_line import (
+    add_switch,
+    counted,
+    printable,
+    reader_may_leave,
+    tell,
+    with_home,
+)
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.project import main_command
 from ritornello.core.saved_state import expect, item, items, number, whole, within
@@ -148,7 +155,7 @@ def summary_lines(facts: dict[str, Any], output: Path, flags: Mapping[str, Any])
     else:
         # The report of an agent of several games has a mean for each of them, and none over all.
         mean = "" if test["mean"] is None else f", mean {test['mean']:.2f}"
-        lines.append(f"  tested: {test['episodes']} games, {test['policy']}{mean}")
+        lines.append(f"  tested: {counted(test['episodes'], 'game')}, {test['policy']}{mean}")
     return [*lines, f"play: {next_command('test', output, flags)}"]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ritornello.core.command_line import counted
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.hardware import usable_cores
 from ritornello.transport.cgroups import cpu_quota
@@ -199,7 +200,7 @@ def choose(
         # and so does the server.
         worker_count = max(1, cores - (0 if on_cpu else 1 + (inference == "server")))
         where = "one on each" if pin_workers else "of which the learner needs some"
-        reasons.append(f"{worker_count} workers: {cores} cores, {where}")
+        reasons.append(f"{counted(worker_count, 'worker')}: {counted(cores, 'core')}, {where}")
     if envs_per_worker == 0:
         envs_per_worker = even_envs(8, worker_count, task_count)
         reason = "one forward pass of 8 costs half of 8 of one"

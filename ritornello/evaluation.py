@@ -8,6 +8,7 @@ from typing import Any
 from ritornello.agent.session import prepare
 from ritornello.agent.testing.score_table import Report
 from ritornello.command import command_line, path_text
+from ritornello.core.command_line import counted
 from ritornello.core.errors import ConfigError
 from ritornello.core.project import main_command
 from ritornello.core.stop_signals import Answer
@@ -49,5 +50,5 @@ def evaluate(path: Path | str, **flags: Any) -> dict[str, Report]:
         with interrupts.answered_by(Answer.RAISE):
             reports = session.test()
     found = {report.env: report for report in reports}
-    interrupts.pass_on(f"{sum(r.episodes for r in reports)} games were finished", found)
+    interrupts.pass_on(f"finished: {counted(sum(r.episodes for r in reports), 'game')}", found)
     return found

@@ -30,7 +30,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from ritornello.core.command_line import reader_may_leave, tell
+from ritornello.core.command_line import counted, reader_may_leave, tell
 from ritornello.core.errors import PlatformError
 from ritornello.core.leaving import leave
 from ritornello.core.plain_data import shown
@@ -319,7 +319,7 @@ def _first_difference(one: _Played, other: _Played) -> int | None:
 
 def _tell_steps(played: _Played, findings: Findings) -> None:
     ends = played.ends
-    ended = f"{len(ends)} games came to their end" if ends else "no game ended"
+    ended = f"{counted(len(ends), 'game')} ended" if ends else "no game ended"
     findings.ok("step", f"{2 * len(played.marks) - 2:,} steps of random actions; {ended}")
     if played.allowed:
         share = np.mean(played.allowed)

@@ -21,6 +21,7 @@ from ritornello.agent.assembly import (
 )
 from ritornello.agent.models.factory import describe_networks
 from ritornello.agent.stored.run_folder import RunFolder
+from ritornello.core.command_line import counted
 from ritornello.core.project import as_typed, main_command
 from ritornello.core.spec import game_name
 from ritornello.flags.earlier import GONE, modern
@@ -86,10 +87,10 @@ def _log_machine(blueprint: Blueprint) -> None:
     choices, count = blueprint.choices, blueprint.place.world_size
     log.info(
         "%s of %s, actions chosen by %s, torso in %s, learner on %s with %s",
-        _counted(choices.worker_count, "worker"), _counted(choices.envs_per_worker, "environment"),
+        counted(choices.worker_count, "worker"), counted(choices.envs_per_worker, "environment"),
         "one server" if choices.inference == "server" else "each worker",
         "bf16" if choices.torso_dtype == torch.bfloat16 else "fp32",
-        choices.device, _counted(choices.learner_threads, "thread"),
+        choices.device, counted(choices.learner_threads, "thread"),
     )  # fmt: skip
     if count > 1:
         size = blueprint.flags.batch_size
@@ -152,9 +153,9 @@ def log_end(summary: Summary, folder: RunFolder, flags: Flags) -> None:
     mean_of = "score" if len(flags.env.split(",")) > 1 else "mean return"
     mean = "none yet" if summary.mean_return is None else f"{summary.mean_return:.2f}"
     log.info(
-        "%s: %s agent steps (%.0f a second), %d updates, %d games, %s %s",
+        "%s: %s agent steps (%.0f a second), %s, %s, %s %s",
         REASONS[summary.reason], f"{summary.agent_steps:,}", summary.agent_steps_per_s,
-        summary.updates, summary.episodes, mean_of, mean,
+        counted(summary.updates, "update"), counted(summary.episodes, "game"), mean_of, mean,
     )  # fmt: skip
     if not summary.updates and summary.reason != "interrupted":
         log.error(
@@ -209,7 +210,3 @@ def _is_of_a_script(env_id: str) -> bool:
     """Whether the class of an environment is in the script that calls the library."""
     spec = gymnasium.registry.get(env_id)
     return spec is not None and getattr(spec.entry_point, "__module__", "") == "__main__"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -35,7 +35,7 @@ from ritornello.analysis.profiles import profiles_figure, profiles_page, scored_
 from ritornello.analysis.runs import find_runs, write_csv
 from ritornello.analysis.to_score import to_score_page
 from ritornello.core.atomic_file import write_text
-from ritornello.core.command_line import reader_may_leave
+from ritornello.core.command_line import counted, reader_may_leave
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.charts import save
 from ritornello.sequences.folder import STATE_FILE
@@ -91,7 +91,7 @@ def _write(answer: Answer, folder: Path) -> None:
         names.append(f"{answer.figure_name}.png")
         save(figure, folder / names[-1])
     if answer.curves:
-        names.append(f"{answer.curves} CSV files")
+        names.append(counted(answer.curves, "CSV file"))
     with reader_may_leave():
         say_written(folder, *names)
 

@@ -16,6 +16,7 @@ import numpy as np
 from ritornello.analysis.figure import heat_map
 from ritornello.analysis.options import command_parser, say_written
 from ritornello.core.atomic_file import writable_folder, write_csv
+from ritornello.core.command_line import counted
 from ritornello.core.errors import ConfigError
 from ritornello.core.project import main_command
 from ritornello.metrics.charts import INK, evenly, figure_text, new_figure, save, tick, title
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     folder = writable_folder(options.output or run / "analysis")
     write_csv(folder / "gradients.csv", ("agent_steps", "layer", *QUANTITIES), rows)
     shown = evenly(len(measured), MAX_COLUMNS)
-    about = f"{run.resolve().name}: {len(measured)} records of the training"
+    about = f"{run.resolve().name}: {counted(len(measured), 'record')} of the training"
     save(heat_maps([measured[n] for n in shown], about), folder / "gradients.png")
     say_written(folder, "gradients.png", "gradients.csv")
     return 0

@@ -81,6 +81,11 @@ def printable(text: str) -> str:
     return "\n".join(shown_text(line, MAX_LINE) for line in text.split("\n"))
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number of things that end with an s, unless there is one: 1 game, 2 games."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def tell(text: str) -> None:
     """Print to stdout as `printable` text; on a terminal, break long lines at blanks only."""
     if sys.stdout is None:  # started with a closed output

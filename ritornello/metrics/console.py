@@ -17,6 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ritornello.core.command_line import counted
 from ritornello.metrics.meters import Speed
 from ritornello.metrics.record import Record
 from ritornello.metrics.sinks import Sink
@@ -171,7 +172,7 @@ class View:
         fills = {name: self._values[f"replay/{name}/fill"] for name in self.buffers()}
         if not any(fills.values()):
             alive = int(self._values.get("workers/alive", 0))
-            return f"starting: {alive} worker{'s' * (alive != 1)}, nothing is played yet"
+            return f"starting: {counted(alive, 'worker')}, nothing is played yet"
         so_far = ", ".join(f"{name} {percent(fill)}" for name, fill in fills.items())
         return f"filling the replay to {percent(self._goal.fill_in)}: {so_far}"
 
@@ -201,7 +202,7 @@ class View:
         parts = [
             f"{duration(self._record.wall_s)} {self.progress():6.1%} {steps}",
             f"{get('throughput/agent_steps_per_s')}/s" + (f" eta {e}" if (e := self.eta()) else ""),
-            f"{self._record.episodes} games {self._returns_line()}",
+            f"{counted(self._record.episodes, 'game')} {self._returns_line()}",
             self._losses_line(),
             f"policy lag {get('lag/mean_updates')}",
             f"learner waits {get('cache/wait_fraction', percent)}",

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ritornello.core.command_line import add_switch, tell, with_home
+from ritornello.core.command_line import add_switch, counted, tell, with_home
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 
@@ -18,6 +18,10 @@ def test_a_switch_is_named_or_given_a_value(arguments, value):
     parser = argparse.ArgumentParser()
     add_switch(parser, "--on", "does it")
     assert parser.parse_args(arguments).on is value
+
+
+def test_one_thing_has_no_s():
+    assert [counted(n, "game") for n in (0, 1, 2)] == ["0 games", "1 game", "2 games"]
 
 
 def test_what_is_neither_true_nor_false_is_refused(capsys):

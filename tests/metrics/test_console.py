@@ -1,4 +1,5 @@
 import io
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -76,6 +77,13 @@ def test_until_the_first_update_one_line_says_what_is_waited_for(terminal, clock
     assert "0/1000" not in text.replace("100/1000", "")
     if not terminal:
         assert len(text.splitlines()) == 3
+
+
+def test_a_line_of_the_first_game_speaks_of_one_game(clock):
+    screen = Screen(False)
+    screen.sink.write(replace(record(100), episodes=1))
+    screen.sink.close()
+    assert " | 1 game mean 17.9 " in screen.text()
 
 
 def test_a_terminal_is_drawn_at_most_twice_a_second_and_given_back(clock):

@@ -578,7 +578,7 @@ def test_groups_and_seeds_that_a_file_has_got_are_run_behind_those_that_are_done
     assert '"gamma": "0.9"' in output_of(folder, 3), "as what was typed for those before"
     capsys.readouterr()
     assert multi_train.main([*resumed, "--max_steps=9"]) == 0, "there is nothing more to add"
-    told = "4 runs are done and stay as they are: --max_steps=9 is for the others"
+    told = "done already: 4 runs; --max_steps=9 is for the others"
     assert told in capsys.readouterr().out.splitlines()
     assert len(SequenceFolder.open(made).runs) == 4
 
