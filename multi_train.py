@@ -186,6 +186,8 @@ def _folder(
         waiting: Iterable[PlannedRun | RunState] = plan.runs if plan else ()
         if folder is not None:
             waiting = [run for run in folder.runs if run.status != "done"]
+            if not waiting:
+                terminal.plainly(f"{_path_of(folder)}: no run is left to do")
         _print_runs(terminal, waiting, rest if folder is None else folder.arguments)
         return None
     if folder is None:

@@ -581,6 +581,8 @@ def test_groups_and_seeds_that_a_file_has_got_are_run_behind_those_that_are_done
     told = "done already: 4 runs; --max_steps=9 is for the others"
     assert told in capsys.readouterr().out.splitlines()
     assert len(SequenceFolder.open(made).runs) == 4
+    assert multi_train.main([*resumed, "--dry_run"]) == 0
+    assert capsys.readouterr().out == f"{made}: no run is left to do\n"
 
 
 DIFFER = [
