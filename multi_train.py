@@ -140,7 +140,8 @@ def _do(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) 
             folder = _folder(terminal, arguments, rest, is_search)
             assert folder is not None, "it is no dry run"
             folder.lock = lock
-        folder.save()  # with the runs that it has got
+        if not is_search:  # which saves once its trials can be compared
+            folder.save()  # with the runs that it has got
         over = sum(run.status == "done" for run in folder.runs)
         if arguments.resume and rest and over:
             given = shown_text(shlex.join(rest))

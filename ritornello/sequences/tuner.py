@@ -225,10 +225,10 @@ class Tuner:
           ConfigError: if the search has been changed so that its trials cannot be compared.
           TuningFailed: if the study cannot be used.
         """
-        asked = search.model_dump(mode="json", by_alias=True, include=set(FIXED))
         typed = number_in(named_values(folder.arguments).get("environment_max_steps"))
-        if typed is not None:  # no run comes further
-            search = search.model_copy(update={"steps": min(search.last_step, int(typed))})
+        if typed is not None and int(typed) < search.last_step:  # no run comes further
+            search = search.model_copy(update={"steps": int(typed)})
+        asked = search.model_dump(mode="json", by_alias=True, include=set(FIXED))
         self._folder, self._search, self._interrupts, self._show = folder, search, interrupts, show
         self._optuna = optuna = _import_optuna()
         self._looked_at_s, self._looked_at = 0.0, ("", 0)
@@ -253,7 +253,7 @@ class Tuner:
             if begun != asked:
                 changed = [key for key in FIXED if begun.get(key) != asked[key]]
                 raise ConfigError(
-                    f"{shown_text(str(folder.path / TUNING_FILE))} has another "
+                    f"{shown_text(str(folder.path / TUNING_FILE))} (or --max_steps) has another "
                     f"{', '.join(changed)} than when the search was begun, and its trials could "
                     "not be compared. Put back what was there, or begin another search."
                 )

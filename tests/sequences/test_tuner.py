@@ -336,6 +336,12 @@ def test_the_program_tunes_resumes_and_refuses(tmp_path, capsys):
     assert multi_train.main([f"--resume={folder}", "--sequence=smoke"]) == 2
     assert multi_train.main([f"--resume={folder}"]) == 0
     assert len(study(SequenceFolder.open(folder))) == 3
+    file.write_text(json.dumps({**json.loads(file.read_text()), "trials": 4}))
+    capsys.readouterr()
+    assert multi_train.main([f"--resume={folder}", "--max_steps=500"]) == 2
+    assert "(or --max_steps) has another steps than" in capsys.readouterr().err
+    assert multi_train.main([f"--resume={folder}", "--max_steps=2000"]) == 0, "none was kept"
+    assert len(study(SequenceFolder.open(folder))) == 4
     for base in ({"env": "evil:Env-v0"}, {"load_model_url": "/etc"}, {"results_dir": "/"}):
         file.write_text(json.dumps({**SEARCH, "base": {**BASE, **base}}))
         assert multi_train.main([f"--resume={folder}"]) == 2
