@@ -28,9 +28,18 @@ class _PlainLoader(yaml.SafeLoader):
         # As it is written: later what `<<` takes over stands beside the keys that override it.
         node = super().compose_mapping_node(anchor)
         seen: set[str] = set()
-        for key, _ in node.value:
+        for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE:
                 continue
+            name, colon, rest = key.value.partition(":")
+            if colon and isinstance(value, yaml.ScalarNode) and not value.value and not key.style:
+                raise yaml.composer.ComposerError(
+                    None,
+                    None,
+                    f"{shown(key.value)} has no blank after the colon, expected "
+                    f"{shown_text(name)}: {shown_text(rest)}",
+                    key.start_mark,
+                )
             if key.value in seen:
                 raise yaml.composer.ComposerError(
                     None,

@@ -24,6 +24,18 @@ def test_a_key_that_is_given_twice_is_refused_with_its_place(text, key, line):
     assert "delete one of the two" in message
 
 
+@pytest.mark.parametrize("text", ["[{type:queue}]", "- {capacity: 4, type:queue, share: 1}"])
+def test_a_colon_without_a_blank_is_told(text):
+    told = r"it is not valid YAML: 'type:queue' has no blank .* expected type: queue at line 1"
+    with pytest.raises(ConfigError, match=told):
+        parse_yaml(text, "it")
+
+
+@pytest.mark.parametrize("text", ["{mine:Env-v0: 1, mine:A: {}}", "{'a:b': }"])
+def test_a_name_with_a_colon_may_be_a_key(text):
+    parse_yaml(text, "it")
+
+
 def test_what_is_taken_over_by_a_merge_may_be_said_otherwise():
     text = "a: &a {lr: 1, gamma: 1}\nb: &b {lr: 2}\nc: {lr: 3, <<: [*a, *b]}\n"
     assert parse_yaml(text, "it")["c"] == {"lr": 3, "gamma": 1}
