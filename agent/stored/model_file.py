@@ -39,7 +39,13 @@ from safetensors.torch import save as tensors_to_bytes
 from ritornello.agent.stored.checkpoint import Checkpoint
 from ritornello.agent.stored.checkpoint_folder import MILESTONE_NAME, MODEL_WEIGHTS, UPDATE_NAME
 from ritornello.agent.stored.checkpoint_tree import KNOWN_DTYPES, first_not_finite
-from ritornello.core.atomic_file import TEMPORARY_SUFFIX, as_json, atomic_path, remove_temporaries
+from ritornello.core.atomic_file import (
+    TEMPORARY_SUFFIX,
+    as_json,
+    atomic_path,
+    remove_temporaries,
+    writable_folder,
+)
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.files import disk
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
@@ -148,7 +154,7 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> None:
     """
     try:
         check_is_of_no_run(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        writable_folder(folder)
         remove_temporaries(folder)
         with ExitStack() as places:  # which are left in the reverse order
             for name, content in reversed(files.items()):

@@ -76,8 +76,10 @@ def test_a_model_folder_can_be_written_anew_but_the_folder_of_a_run_cannot(tmp_p
     with pytest.raises(ConfigError, match="run holds flags.json"):
         write(run)
     assert [path.name for path in run.iterdir()] == [FLAGS]
-    with pytest.raises(ConfigError, match="Cannot write the folder"):
+    with pytest.raises(ConfigError, match="cannot be written to .*below.*Not a directory"):
         write(run / FLAGS / "below a file")
+    with pytest.raises(ConfigError, match=r"flags.json \(it is a file\)"):
+        write(run / FLAGS)
 
 
 @pytest.mark.parametrize("count", [1, 2])
