@@ -39,10 +39,12 @@ def reader_may_leave() -> Iterator[None]:
 def show_what_can_be_shown() -> None:
     """Print ? from now on for what the encoding of the output lacks, in place of an error.
 
-    Latin-1, say, has no bars of a panel and no dash for a missing value.
+    Latin-1, say, has no bars of a panel and no dash for a missing value. Where the language is C,
+    Python lets bytes of a file's name through, and nothing else.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="replace")
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper) and (out.errors == "strict" or out.encoding == "ascii"):
+        out.reconfigure(errors="replace")
 
 
 def add_switch(

@@ -74,13 +74,22 @@ def test_a_tilde_is_expanded_where_a_path_begins(monkeypatch, given, expected):
     assert with_home([given]) == [expected]
 
 
-def test_a_character_that_the_output_lacks_is_a_question_mark_and_no_traceback(tmp_path):
+@pytest.mark.parametrize(
+    ("environment", "shown"),
+    [
+        ({"PYTHONIOENCODING": "latin-1"}, "é ? ?".encode("latin-1")),
+        ({"PYTHONUTF8": "0", "LC_ALL": "C"}, b"? ? ?"),
+    ],
+)
+def test_a_character_that_the_output_lacks_is_a_question_mark_and_no_traceback(
+    tmp_path, environment, shown
+):
     file = tmp_path / "of two.yaml"
     file.write_text("runs: [{name: é – α, flags: {env: CartPole-v1}}]", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, ROOT / "multi_train.py", f"--sequence={file}", "--dry_run"],
         capture_output=True, timeout=HANGS_S, check=False,
-        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        env={**os.environ, **environment},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, b"")
-    assert "  1  é ? ?, seed 1\n".encode("latin-1") in done.stdout
+    assert b"  1  " + shown + b", seed 1\n" in done.stdout
