@@ -26,6 +26,7 @@ E = 16  # environments
 GAMMA = 0.99
 LAMBDA = 0.95
 VALUE_COST = 0.5  # times 0.5 (target - value)^2
+ENTROPY_COST = 0.025  # per step
 MAX_GRADIENT_NORM = 0.5
 REPLAY_UNROLLS = 1000
 WINDOW = 100  # episodes in the mean return
@@ -215,14 +216,13 @@ def vtrace(
 # --- 6. The loss of a batch ----------------------------------------------------------------------
 
 
-def loss_of(logits: Tensor, values: Tensor, batch: Unroll, entropy_cost: float) -> Tensor:
+def loss_of(logits: Tensor, values: Tensor, batch: Unroll) -> Tensor:
     """Return the loss, a mean over valid steps: policy gradient, value error, entropy.
 
     Args:
       logits: [T+1, B, A], of the policy pi that is trained.
       values: [T+1, B].
       batch: T steps of B unrolls.
-      entropy_cost: per step.
     """
     valid = ~batch.reset_row
     pi = torch.distributions.Categorical(logits=logits[:-1])
@@ -236,7 +236,7 @@ def loss_of(logits: Tensor, values: Tensor, batch: Unroll, entropy_cost: float) 
         advantages = advantages / (rms + 1e-8)  # one entropy cost then fits all games
     policy = -advantages * log_pi
     value = VALUE_COST * 0.5 * (values[:-1] - targets).square()
-    entropy = -entropy_cost * pi.entropy()
+    entropy = -ENTROPY_COST * pi.entropy()
     return ((policy + value + entropy) * valid).sum() / valid.sum()
 
 
@@ -246,16 +246,16 @@ def loss_of(logits: Tensor, values: Tensor, batch: Unroll, entropy_cost: float) 
 class Learner:
     """Owns the network and the optimiser."""
 
-    def __init__(self, model: ActorCritic, lr: float, entropy_cost: float) -> None:
+    def __init__(self, model: ActorCritic, lr: float) -> None:
         """Make the optimiser."""
-        self.model, self.lr, self.entropy_cost = model, lr, entropy_cost
-        self.optimiser = torch.optim.Adam(model.parameters(), lr)
+        self.model, self.lr = model, lr
+        self.optimiser = torch.optim.Adam(model.parameters(), lr, eps=1e-5)
 
     def step(self, batch: Unroll, progress: float) -> None:
         """Take one step; the learning rate falls to nothing with progress, 0 to 1."""
         self.optimiser.zero_grad()
         logits, values = self.model(batch.obs)
-        loss_of(logits, values, batch, self.entropy_cost).backward()
+        loss_of(logits, values, batch).backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), MAX_GRADIENT_NORM)
         self.optimiser.param_groups[0]["lr"] = self.lr * (1 - progress)
         self.optimiser.step()
@@ -270,8 +270,7 @@ def train(env_id: str, steps: int, seed: int, replay: float, lr: float) -> float
     actors = Actors(env_id, seed)
     space = actors.envs.single_observation_space
     model = ActorCritic(space.shape, int(actors.envs.single_action_space.n))
-    is_image = len(space.shape) == 3
-    learner = Learner(model, lr, entropy_cost=0.025 if is_image else 0.005)
+    learner = Learner(model, lr)
     mixed = MixedReplay(replay, seed)
     done, told = 0, 0
     while done < steps:
@@ -293,10 +292,10 @@ def main() -> None:
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--steps", type=int, default=200_000, help="steps of the agent")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--replay", type=float, default=0.75, help="replayed share of each batch")
-    parser.add_argument("--lr", type=float, help="default: 0.00025 for images, else 0.001")
+    parser.add_argument("--replay", type=float, default=0.5, help="replayed share of each batch")
+    parser.add_argument("--lr", type=float, help="default: 0.00025 for images, else 0.0005")
     flags = parser.parse_args()
-    lr = flags.lr or (2.5e-4 if flags.env.startswith("ALE/") else 1e-3)
+    lr = flags.lr or (2.5e-4 if flags.env.startswith("ALE/") else 5e-4)
     train(flags.env, flags.steps, flags.seed, flags.replay, lr)
 
 
