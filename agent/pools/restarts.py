@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from dataclasses import dataclass
 
+from ritornello.core.command_line import counted
+
 WINDOW_S = 3600.0
 FIRST_DELAY_S = 1.0  # of the second death within the window; the first is replaced at once
 MAX_DELAY_S = 60.0
@@ -65,8 +67,8 @@ class RestartLimit:
         reason = ""
         if recent > self._max_per_hour:
             reason = (
-                f"Processes were restarted {recent - 1} times within the last hour already "
-                "(--max_worker_restarts)"
+                f"Processes were restarted {counted(recent - 1, 'time')} within the last hour "
+                "already (--max_worker_restarts)"
             )
         # All may fail once at the start of a run, and at least one of them has failed again.
         elif self._same_failures >= max(MIN_SAME_FAILURES, self.process_count + 1):
