@@ -189,11 +189,12 @@ def automatic_fill_in(configs: Sequence[BufferConfig], *, environments: int, unr
     the `environments`, but at most LONGEST_FILL_IN of the `unrolls` of the whole run. The very
     first unrolls all show the same moment of the game, and no unroll holds the states from which
     their values are bootstrapped. Nothing corrects the values of these states, so that values which
-    are learned from the first unrolls alone diverge (docs/results.md, "Many environments").
+    are learned from the first unrolls alone diverge (docs/results.md, "Many environments"). Of a
+    circular buffer only a full one is drawn from.
     """
     largest = max((config.capacity for config in configs if not config.sets_the_pace), default=0)
     if not largest:
-        return LEAST_FILL_IN
+        return 1.0 if any(config.sampler.takes_turns for config in configs) else LEAST_FILL_IN
     needed = min(FIRST_UNROLLS * environments, int(LONGEST_FILL_IN * unrolls))
     return max(LEAST_FILL_IN, min(1.0, needed / largest))
 

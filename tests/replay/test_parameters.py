@@ -203,3 +203,8 @@ def test_learning_waits_until_each_environment_has_played_three_unrolls(
     configs = parse_replay_parameters(buffers)
     share = automatic_fill_in(configs, environments=environments, unrolls=unrolls)
     assert [buffer.min_size for buffer in make_buffers(configs, share)] == held
+
+
+def test_a_run_with_a_circular_buffer_alone_says_that_it_waits_until_that_is_full():
+    configs = parse_replay_parameters("circular:8:1:uses=2")
+    assert automatic_fill_in(configs, environments=4, unrolls=100) == 1.0
