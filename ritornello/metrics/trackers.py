@@ -161,6 +161,8 @@ class MlflowSink(TrackerSink):
     project_variable = "MLFLOW_EXPERIMENT_NAME"
 
     def _begin(self, project: str, flags: Mapping[str, Any], known: str | None) -> tuple[Any, str]:
+        # Else it tells its makers of each use (mlflow.org/docs/latest/community/usage-tracking).
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         # The client only: MLflow's other interface notes the user, the host and the source.
         client = importlib.import_module("mlflow.tracking").MlflowClient()
         self._entities = importlib.import_module("mlflow.entities")

@@ -1,6 +1,7 @@
 """Services that collect runs, by false modules: what they are told, and whom they hold up."""
 
 import json
+import os
 import sys
 import types
 
@@ -144,7 +145,10 @@ def test_wandb_without_a_key_is_an_error_and_asks_nobody(folder, calls):
 
 def test_mlflow_gets_parameters_and_metrics_with_names_that_it_takes(folder, calls, monkeypatch):
     monkeypatch.setattr(trackers, "MAX_BATCH", 3)
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "")  # so that it is restored
+    monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY")
     used(MlflowSink(folder))
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
     assert calls[:3] == [("asked", "mine"), ("experiment", "mine"), ("run", "7", "CartPole-v1_1")]
     params = [call for call in calls if call[0] == "batch" and call[3]]
     assert [len(call[3]) for call in params] == [3]
