@@ -114,6 +114,12 @@ def test_a_count_may_be_written_as_people_write_it(text):
     assert (flags.environment_max_steps, flags.lr_scheduler_steps) == (2_500_000, 2_500_000)
 
 
+@pytest.mark.parametrize("text", ["1e16", "1e30", "1.5e99"])
+def test_a_count_beyond_its_bound_is_refused_however_large(text):
+    with pytest.raises(ConfigError, match="must be from 1 to 1e"):
+        resolve(f"--environment_max_steps={text}")
+
+
 @pytest.mark.parametrize("text", ["1.5e0", "1e-3", "e6", "1e", "1e400000000", "nan", "1.0001e3"])
 def test_what_is_no_whole_number_is_no_count(text):
     with pytest.raises(ConfigError, match="--batch_size=.*: expected a whole number"):

@@ -113,7 +113,7 @@ def whole_number(text: str) -> int:
       ValueError: if `text` is no whole number.
     """
     number = Decimal(text) if _SHORT_NUMBER.fullmatch(text) else None
-    return int(text) if number is None or number % 1 else int(number)
+    return int(text) if number is None or number != number.to_integral_value() else int(number)
 
 
 def number_in(value: Any) -> Any:
