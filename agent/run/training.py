@@ -27,7 +27,7 @@ from ritornello.agent.run.run import Run
 from ritornello.agent.run.trainer import Summary, Trainer
 from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.core.atomic_file import write_json
+from ritornello.core.atomic_file import writable_folder, write_json
 from ritornello.core.command_line import printable, tell
 from ritornello.core.errors import EnvironmentFault, PlatformError, of_the_system
 from ritornello.core.kept_settings import set_torch
@@ -116,6 +116,8 @@ class Session:
         """Train as learner 0, which decides and writes."""
         flags = self.blueprint.flags
         resumed = self._resumed_folder()
+        if resumed is not None:
+            writable_folder(resumed.path, "go on in another one (--new_run_folder, --results_dir)")
         folder = resumed or RunFolder.create(flags.results_dir, flags.env, name=flags.run_name)
         with folder.lock():
             if resumed is not None and self.checkpoint is not None:

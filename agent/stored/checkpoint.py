@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,9 +57,13 @@ class Checkpoint:
     def output_folder(self, results: Path | str) -> Path:
         """Return the folder for what is made with the checkpoint, such as the scores of a test.
 
-        For a shipped model this is a folder in `results`, because its own may not be writable.
+        For a shipped model, and for a run that may not be written to, this is one in `results`.
         """
-        return self.home
+        if os.access(self.home, os.W_OK):
+            return self.home
+        place = self.home.resolve()
+        mark = hashlib.sha256(str(place).encode()).hexdigest()[:8]  # other runs may have its name
+        return Path(results) / f"{place.name}_{mark}"
 
     @property
     def agent_steps(self) -> int:

@@ -83,7 +83,7 @@ class ShippedModel(Checkpoint):
     def output_folder(self, results: Path | str) -> Path:
         """Return the model's folder if it lies in a run, else one of its name in `results`."""
         if (self.home.parent / RECORDS).is_file():  # best_evaluated/: each run has one of that name
-            return self.home
+            return super().output_folder(results)
         return Path(results) / (self.label or self.home.resolve().name)
 
 

@@ -79,11 +79,14 @@ def write_csv(path: Path, headings: Sequence[str], rows: Iterable[Iterable[objec
     write_text(path, csv_text(headings, rows))
 
 
-def writable_folder(folder: Path) -> Path:
+def writable_folder(
+    folder: Path, instead: str = "give another folder (--output or --results_dir)"
+) -> Path:
     """Make a folder that results are to be written to, before the work, and return it.
 
     Raises:
-      ConfigError: if it cannot be made, or there is no room or no right to write into it.
+      ConfigError: if it cannot be made, or there is no room or no right to write into it; with
+        `instead`, what the user can do if that is not to be changed.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -96,8 +99,7 @@ def writable_folder(folder: Path) -> Path:
         reason = "it is a file" if is_file else getattr(error, "strerror", None) or error
         raise ConfigError(
             f"results cannot be written to {shown_text(str(folder))} ({reason}), so nothing is "
-            "begun: make room there and let it be written to, or give another folder "
-            "(--output or --results_dir)."
+            f"begun: make room there and let it be written to, or {instead}."
         ) from error
     return folder
 

@@ -124,8 +124,9 @@ def test_who_reads_a_model_that_is_being_replaced_gets_the_old_or_the_new_one(
     assert is_new == (nth > 1), "the facts go first"
 
 
-def test_what_is_made_with_a_model_goes_into_its_run_or_not_into_a_source(tmp_path):
+def test_what_is_made_with_a_model_goes_into_its_run_or_not_into_a_source(tmp_path, monkeypatch):
     run = tmp_path / "run"
+    run.mkdir()
     for path, home in ((run / "checkpoints" / "best.pt", run), (run / "copy.pt", run)):
         assert Checkpoint(path, {}).output_folder("results") == home
     write(tmp_path / "pong")
@@ -135,6 +136,12 @@ def test_what_is_made_with_a_model_goes_into_its_run_or_not_into_a_source(tmp_pa
         write(best)
         (best.parent / RECORDS).touch()
         assert load_model(best).output_folder("results") == best
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # runs on somebody else's disk
+    of_run, copied = run / "checkpoints" / "best.pt", tmp_path / "b" / "run" / "copy.pt"
+    models = [Checkpoint(of_run, {}), Checkpoint(copied, {}), load_model(best)]
+    folders = {model.output_folder("results") for model in models}
+    assert len(folders) == 3, "two of them have the same name"
+    assert {folder.parent for folder in folders} == {Path("results")}
 
 
 def test_a_model_folder_is_known_by_what_lies_in_it(tmp_path):

@@ -1,3 +1,4 @@
+import errno
 import os
 import shutil
 from dataclasses import replace
@@ -188,6 +189,18 @@ def test_the_link_of_weights_and_biases_to_its_own_log_is_none_that_is_refused(r
     (logs / "debug.log").symlink_to(tmp_path / "core-debug.log")
     with pytest.raises(ConfigError, match="leads out of the run folder"):
         prepare(["--op_mode=train_w_load", *argv])
+
+
+def test_a_full_disk_is_told_before_a_run_goes_on(run, monkeypatch):
+    def full(*given):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    session = resumed(run)
+    before = sorted(run.rglob("*"))
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(ConfigError, match="No space left on device.* make room.*--new_run_folder"):
+        session.run()
+    assert sorted(run.rglob("*")) == before
 
 
 @pytest.fixture
