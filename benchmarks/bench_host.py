@@ -51,7 +51,6 @@ from ritornello.transport.channel import WorkerStats  # noqa: E402
 
 SETTLED_S = 2.0  # after the first update: the device has been "recorded" by then
 BLOCKS = 4  # different ones of each worker
-MEMORIES = 16  # of batches: more than there are at once
 
 
 class PlayedPool:
@@ -131,22 +130,21 @@ class OnDevice(torch.Tensor):
 
 
 class PlayedFeed(Feed):
-    """Hands batches over as bytes, as to a GPU, from memory that is used again and again."""
+    """Hands batches over as bytes, as to a GPU, in the same memory each time.
 
-    def __init__(self, blueprint: Blueprint) -> None:
-        """Hold no memory yet."""
+    `Feed` waits until a GPU has its bytes, and PyTorch then gives the pinned memory to the next
+    batch. Here that changes the batch before it, which only the recording has read.
+    """
+
+    def __init__(self, blueprint: Blueprint, batch: int) -> None:
+        """Take the memory for batches of `batch` unrolls."""
         super().__init__(blueprint.schema, blueprint.choices.device)
-        self._memory: list[torch.Tensor] = []
+        self._packed = torch.empty((batch, self.layout.nbytes), dtype=torch.uint8)
 
     def compose(self, draws: Sequence[Draw], update: int) -> PackedBatch:
         """Return a batch whose bytes stay on the host."""
-        if len(self._memory) < MEMORIES:
-            shape = (len(draws), self.layout.nbytes)
-            self._memory.append(torch.empty(shape, dtype=torch.uint8))
-        packed = self._memory.pop(0)
-        self._memory.append(packed)
-        self.pack(draws, update, packed)
-        there = packed.as_subclass(OnDevice)
+        self.pack(draws, update, self._packed)
+        there = self._packed.as_subclass(OnDevice)
         return PackedBatch(self.layout, there, torch.tensor([draw.item.id for draw in draws]))
 
 
@@ -198,7 +196,7 @@ def measure(batch: int, environments: int, options: argparse.Namespace) -> dict[
         tensorboard=False, console="messages",
     )  # fmt: skip
     blueprint, stop = Blueprint.draw(flags), StopSignals()
-    feed = PlayedFeed(blueprint)
+    feed = PlayedFeed(blueprint, batch)
     pool = PlayedPool(blueprint, options.workers, environments)
     with tempfile.TemporaryDirectory() as place:
         folder = RunFolder.create(Path(place), options.env)
