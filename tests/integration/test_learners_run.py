@@ -32,8 +32,6 @@ pytestmark = pytest.mark.process
 TWO = "--learner_count=2"
 ENDLESS = "--environment_max_steps=100000000"
 UNLUCKY = "--algorithm=tests.integration.unlucky_learners"
-# A busy machine may keep a learner waiting for a while, and what is lost is found out in this time.
-PATIENCE = "--learner_timeout=20"
 
 
 def updates_saved(folder):
@@ -138,7 +136,7 @@ def test_a_learner_that_is_lost_ends_the_run_with_the_last_complete_update(
     tmp_path, name, sentence
 ):
     with started(
-        tmp_path, *SMALL, TWO, ENDLESS, PATIENCE, f"{UNLUCKY}:{name}", "--max_bad_updates=3"
+        tmp_path, *SMALL, TWO, ENDLESS, f"{UNLUCKY}:{name}", "--max_bad_updates=3"
     ) as process:
         folder = wait_for_records(tmp_path, 1)
         children = descendants(process.pid)
@@ -160,7 +158,7 @@ def test_a_learner_that_is_lost_ends_the_run_with_the_last_complete_update(
 
 @pytest.mark.slow
 def test_the_second_learner_saves_if_the_first_is_killed(tmp_path):
-    with started(tmp_path, *SMALL, TWO, ENDLESS, PATIENCE) as process:
+    with started(tmp_path, *SMALL, TWO, ENDLESS) as process:
         folder = wait_for_records(tmp_path, 2)
         children = descendants(process.pid)
         first, _ = learners_of(process)
