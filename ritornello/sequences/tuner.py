@@ -252,10 +252,12 @@ class Tuner:
             begun = self._study.user_attrs.get("search", asked)
             if begun != asked:
                 changed = [key for key in FIXED if begun.get(key) != asked[key]]
+                typed_too = " or --max_steps" if "steps" in changed else ""
                 raise ConfigError(
-                    f"{shown_text(str(folder.path / TUNING_FILE))} (or --max_steps) has another "
-                    f"{', '.join(changed)} than when the search was begun, and its trials could "
-                    "not be compared. Put back what was there, or begin another search."
+                    f"{shown_text(str(folder.path / TUNING_FILE))}{typed_too} changes "
+                    f"{' and '.join(changed)}, which must stay as when the search was begun: its "
+                    "trials could not be compared. Put back what was there, or begin another "
+                    "search."
                 )
             self._study.set_user_attr("search", asked)
             # Another seed after a resume, or it would try again what it has tried.

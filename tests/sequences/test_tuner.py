@@ -197,9 +197,9 @@ def test_the_runs_of_another_study_are_never_taken_for_those_of_a_trial(tmp_path
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"search": {"gamma": {"from": 0.1, "to": 0.9}}}, "has another search than"),
-        ({"search": {"lr": {"choose": [0.1, 0.2]}}}, "has another search than"),
-        ({"seeds": [1, 2], "objective": "return"}, "has another objective, seeds than"),
+        ({"search": {"gamma": {"from": 0.1, "to": 0.9}}}, "changes search, which must stay"),
+        ({"search": {"lr": {"choose": [0.1, 0.2]}}}, "changes search, which must stay"),
+        ({"seeds": [1, 2], "objective": "return"}, "changes objective and seeds, which"),
     ],
 )
 def test_a_search_of_which_trials_could_not_be_compared_is_not_gone_on_with(
@@ -339,7 +339,7 @@ def test_the_program_tunes_resumes_and_refuses(tmp_path, capsys):
     file.write_text(json.dumps({**json.loads(file.read_text()), "trials": 4}))
     capsys.readouterr()
     assert multi_train.main([f"--resume={folder}", "--max_steps=500"]) == 2
-    assert "(or --max_steps) has another steps than" in capsys.readouterr().err
+    assert "tuning.json or --max_steps changes steps, which must" in capsys.readouterr().err
     assert multi_train.main([f"--resume={folder}", "--max_steps=2000"]) == 0, "none was kept"
     assert len(study(SequenceFolder.open(folder))) == 4
     for base in ({"env": "evil:Env-v0"}, {"load_model_url": "/etc"}, {"results_dir": "/"}):
