@@ -186,9 +186,12 @@ def test_the_link_of_weights_and_biases_to_its_own_log_is_none_that_is_refused(r
     (logs / "debug-core.log").symlink_to(tmp_path / "core-debug.log")
     argv = ["--environment_max_steps=1000", f"--load_model_url={run}"]
     prepare(["--op_mode=train_w_load", *argv])
-    (logs / "debug.log").symlink_to(tmp_path / "core-debug.log")
-    with pytest.raises(ConfigError, match="leads out of the run folder"):
-        prepare(["--op_mode=train_w_load", *argv])
+    for name in ("wandb/debug.log", "bad_updates"):  # neither itself nor by way of that link
+        for target in (tmp_path, logs / "debug-core.log"):
+            (run / name).symlink_to(target)
+            with pytest.raises(ConfigError, match=f"{name} is a link that leads out of the run"):
+                prepare(["--op_mode=train_w_load", *argv])
+            (run / name).unlink()
 
 
 def test_a_full_disk_is_told_before_a_run_goes_on(run, monkeypatch):
