@@ -57,7 +57,7 @@ class Tally:
             self.games = TaskMeter(tasks, window, played)
         self._action_repeat = action_repeat
         self._wall_before_s = 0.0  # of earlier sessions of the same run
-        self._began = time.monotonic()
+        self._began = math.inf  # its clock starts with the first update of a session
         self.start_rates()
         self._workers = WorkerStats()
         self._metrics: list[UpdateMetrics] = []
@@ -66,8 +66,8 @@ class Tally:
 
     @property
     def wall_s(self) -> float:
-        """Seconds of training, earlier sessions included."""
-        return self._wall_before_s + time.monotonic() - self._began
+        """Seconds of training since the first update, and those of earlier sessions."""
+        return self._wall_before_s + max(0.0, time.monotonic() - self._began)
 
     @property
     def has_updates(self) -> bool:
@@ -113,6 +113,7 @@ class Tally:
     def book_update(self, metrics: UpdateMetrics) -> None:
         """Book one update; its metrics stay on their device until the next record."""
         self.updates += 1
+        self._began = min(self._began, time.monotonic())
         self._metrics.append(metrics)
 
     def counters(self, values: dict[str, float] | None = None) -> Record:
@@ -182,7 +183,7 @@ class Tally:
         wall_s = number(state, "wall_s", default=0.0)
         self._recorded = self._counts()
         self._wall_before_s = wall_s
-        self._began = time.monotonic()
+        self._began = math.inf
         self.start_rates()
 
 

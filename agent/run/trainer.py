@@ -157,7 +157,7 @@ class Trainer:
             self._publish_if_due(is_waiting=batch is None)
             now = time.monotonic()
             if not self._has_learned:  # workers start and replay fills: no clock of the run counts
-                self._stand_still(now - still_since)
+                self._rested_s += now - still_since
                 self._tally.start_rates()
                 still_since = now
                 self._has_learned, self._session_start_steps = has_learned, self._tally.agent_steps

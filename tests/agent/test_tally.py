@@ -69,6 +69,24 @@ def test_whatever_is_counted_is_news_until_it_is_in_a_record():
             each.record({})
 
 
+def test_no_second_counts_before_the_first_update_of_a_session(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("ritornello.agent.run.tally.time.monotonic", lambda: now)
+    tally = Tally(4, 3)
+    for before in (0.0, 7.0):
+        for _ in range(2):  # workers start and replay fills, with a pause
+            now += 10
+            tally.rest(1.0)
+            assert tally.book_game(game(1.0)).wall_s == tally.record({}).wall_s == before
+        tally.book_update(updated("loss/total", 1.0))
+        now += 9
+        tally.book_update(updated("loss/total", 1.0))
+        tally.rest(2.0)
+        assert tally.wall_s == before + 7
+        state, tally = tally.state_dict(), Tally(4, 3)
+        tally.load_state_dict(state)
+
+
 def test_the_best_mean_of_other_windows_is_no_best_of_these():
     longer = Tally(4, 100)
     longer.load_state_dict(busy_tally().state_dict())
