@@ -183,7 +183,8 @@ def check_game_kwargs(config: EnvConfig) -> None:
         raise ConfigError(
             f"env_kwargs gives {', '.join(map(shown_text, wrong))}, expected only "
             f"{' and '.join(GAME_KWARGS)} for {config.env_id}: the rest of an Atari game is chosen "
-            "with flags, such as --skipped_frames and --max_episode_frames (--help=all)."
+            "with flags, such as --skipped_frames and --max_episode_frames (--help=all). Another "
+            "environment is chosen with --env."
         )
 
 

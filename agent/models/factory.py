@@ -238,8 +238,8 @@ def _check_sight(name: str, network: Network, env_spec: EnvSpec) -> None:
     if network.sees == "vectors" and env_spec.is_image:
         raise ConfigError(
             f"model {name!r} is for vectors, but {env_spec.env_id} shows images of shape "
-            f"{env_spec.obs_shape}, of which it would see neither places nor shapes. Use "
-            "--model=impala_shallow or --model=auto."
+            f"{env_spec.obs_shape}, of which it would see neither places nor shapes. Give "
+            "an --env that shows vectors, or --model=impala_shallow or --model=auto."
         )
 
 

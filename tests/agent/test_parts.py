@@ -91,7 +91,7 @@ def test_each_part_has_statistics_of_its_own():
 @pytest.mark.parametrize(
     ("config", "spec", "told"),
     [
-        (ModelConfig(name="mlp"), SPEC, "is for vectors"),
+        (ModelConfig(name="mlp"), SPEC, "is for vectors.*Give an --env that shows vectors"),
         (ModelConfig(name="attention"), SPEC, "brings a memory that looks at one image"),
         (ModelConfig(name="nature"), SPEC, "needs larger frames"),
         (ModelConfig(), replace(SPEC, env_id="A-v0,B-v0"), "games that show several things"),
