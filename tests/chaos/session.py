@@ -13,10 +13,10 @@ import psutil
 import torch
 
 from ritornello.agent.stored.checkpoint_tree import first_not_finite
+from tests.deadlines import HANGS_S
 from tests.house import ROOT
 
 MARK = "CHAOS_MARK"  # environment variable of all processes of a scenario
-START_S, UPDATES_S, END_S = 180.0, 120.0, 120.0  # deadlines on a busy machine
 POLL_S = 0.05
 
 
@@ -85,31 +85,30 @@ class Session:
 
     def wait_updates(self, updates):
         """Wait until a record says so many updates, or the program has ended."""
-        limit_s = START_S if self.updates() == 0 else UPDATES_S
-        self._wait(lambda: self.updates() >= updates, limit_s, f"update {updates}")
+        self._wait(lambda: self.updates() >= updates, f"update {updates}")
 
     def wait_checkpoint(self, updates):
         """Wait until an update so late is saved, or the program has ended."""
         saved = lambda: max(map(updates_of, self.checkpoints()), default=0)  # noqa: E731
-        self._wait(lambda: saved() >= updates, START_S, f"a checkpoint of update {updates}")
+        self._wait(lambda: saved() >= updates, f"a checkpoint of update {updates}")
 
     def wait_folder(self):
         """Wait until the run folder is there, or the program has ended."""
-        self._wait(lambda: bool(self.folders()), START_S, "a run folder")
+        self._wait(lambda: bool(self.folders()), "a run folder")
 
-    def _wait(self, is_so, limit_s, what):
-        deadline = time.monotonic() + limit_s
+    def _wait(self, is_so, what):
+        deadline = time.monotonic() + HANGS_S
         while not is_so() and self._process.poll() is None:
             if time.monotonic() > deadline:
-                raise Stuck(f"{what} did not come within {limit_s:.0f} s")
+                raise Stuck(f"{what} did not come within {HANGS_S:.0f} s")
             self.pause(POLL_S)
 
     def status(self):
         """Wait for the end; return the exit status, negative for a signal."""
         try:
-            return self._process.wait(END_S)
+            return self._process.wait(HANGS_S)
         except subprocess.TimeoutExpired:
-            raise Stuck(f"it did not end within {END_S:.0f} s of being told to") from None
+            raise Stuck(f"it did not end within {HANGS_S:.0f} s") from None
 
     def left_behind(self, limit_s=30.0):
         """Return the processes that are still there some time after the end."""

@@ -7,11 +7,13 @@ import sys
 import pytest
 
 from tests.chaos.__main__ import NAMES, scenario_of
+from tests.deadlines import HANGS_S
 
 
 @pytest.mark.chaos
 @pytest.mark.process
 @pytest.mark.slow
+@pytest.mark.timeout(3 * HANGS_S)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it looks into /proc")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_fault_costs_nothing(name, tmp_path):
