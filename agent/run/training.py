@@ -117,7 +117,8 @@ class Session:
         flags = self.blueprint.flags
         resumed = self._resumed_folder()
         if resumed is not None:
-            writable_folder(resumed.path, "go on in another one (--new_run_folder, --results_dir)")
+            another = "go on in another one with --new_run_folder=True --results_dir=<folder>"
+            writable_folder(resumed.path, another)
         folder = resumed or RunFolder.create(flags.results_dir, flags.env, name=flags.run_name)
         with folder.lock():
             if resumed is not None and self.checkpoint is not None:

@@ -81,7 +81,7 @@ class ShippedModel(Checkpoint):
         return f"{self.path.stem}_{self.facts['sha256'][:8]}"
 
     def output_folder(self, results: Path | str) -> Path:
-        """Return the model's folder if it lies in a run, else one of its name in `results`."""
+        """Return its folder if that lies in a run and may be written to, else one in `results`."""
         if (self.home.parent / RECORDS).is_file():  # best_evaluated/: each run has one of that name
             return super().output_folder(results)
         return Path(results) / (self.label or self.home.resolve().name)
