@@ -289,7 +289,7 @@ def _autoreset_mode(env: VectorEnv, env_id: str) -> AutoresetMode:
 def _method(env: VectorEnv) -> Callable[[], Any] | None:
     """Return the method that gives the masks of all environments; None if there is none."""
     name, own = "action_masks", env.unwrapped
-    if isinstance(own, SyncVectorEnv) and own.envs[0].has_wrapper_attr(name):
+    if isinstance(own, (SyncVectorEnv, AsyncVectorEnv)) and own.call("has_wrapper_attr", name)[0]:
         return lambda: list(own.call(name))
     return getattr(own, name, None)
 

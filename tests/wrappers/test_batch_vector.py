@@ -1,5 +1,6 @@
 """BatchVector: one call steps all environments, and the rows are those of one at a time."""
 
+from contextlib import closing
 from dataclasses import replace
 
 import gymnasium
@@ -126,6 +127,19 @@ def test_masks_are_those_of_one_environment_at_a_time(mode, game):
         ends += mine[3]
         np.testing.assert_array_equal(mine[2], other[2])
     assert len(ends) > 10
+
+
+def test_a_method_that_gives_masks_is_asked_of_environments_in_other_processes():
+    plain = EnvConfig("tests.locked:tests/Locks-method-v0")
+    config = in_mode("SameStep", plain, vectorization_mode="async")
+    vector, twin = (make_env_vector(each, 2, [5, 6]) for each in (config, plain))
+    with closing(vector):
+        assert vector.spec == twin.spec
+        vector.reset(), twin.reset()
+        for _ in range(20):
+            np.testing.assert_array_equal(vector.action_mask, twin.action_mask)
+            actions = all_allowed(np.zeros(2, np.int64), vector.action_mask, twin.spec.actions)
+            vector.step(actions), twin.step(actions)
 
 
 class Own(VectorEnv):
