@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # what Atari does not need is loaded where it is used
 
 GYMNASIUM_VECTOR = "gymnasium_vector"
 BATCH_BACKENDS = (GYMNASIUM_VECTOR, ENVPOOL)
+OF_VECTORS = ("vectorization_mode", "vector_kwargs")  # arguments of `make_vec` itself
 
 
 def batch_backend(game: EnvConfig, render_mode: str | None = None) -> str:
@@ -64,6 +65,12 @@ def batch_backend(game: EnvConfig, render_mode: str | None = None) -> str:
                 f"{' with ' * bool(beyond)}{beyond}. Use backend auto or gymnasium instead."
             )
     return backend
+
+
+def kwargs_of_one(game: EnvConfig) -> dict[str, Any]:
+    """Return the arguments with which one environment of a game is made, to draw pictures."""
+    left_out = OF_VECTORS if game.backend == GYMNASIUM_VECTOR else ()
+    return {name: each for name, each in kwargs_of(game.kwargs).items() if name not in left_out}
 
 
 def make_batch(

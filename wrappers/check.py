@@ -235,8 +235,7 @@ def _vector(config: EnvConfig, spec: EnvSpec, seeds: list[int], findings: Findin
         return make_env_vector(config, len(seeds), seeds)
 
     def make_env() -> gymnasium.Env:
-        own = make_as_it_is(config.env_id, config.kwargs)
-        return _Watched(own, config.env_id, findings)
+        return _Watched(make_as_it_is(config), config.env_id, findings)
 
     return GymVector(spec, make_env, seeds)
 

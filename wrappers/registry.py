@@ -26,7 +26,7 @@ from ritornello.core.kept_settings import settings_kept
 from ritornello.core.process_death import started_in_here_ended
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.atari import action_meanings, make_atari_env
-from ritornello.wrappers.batch_env import batch_backend, make_batch
+from ritornello.wrappers.batch_env import batch_backend, kwargs_of_one, make_batch
 from ritornello.wrappers.config import FRAMES_PER_S, BackendChoice, EnvConfig
 from ritornello.wrappers.env_ids import (
     ATARI_ENTRY_POINT,
@@ -368,22 +368,23 @@ def _env_maker(config: EnvConfig, render_mode: str | None = None) -> Callable[[]
         raise ConfigError(f"env {config.env_id} is a vector alone, with none to be had singly.")
 
     def make_env() -> gymnasium.Env:
-        env = make_as_it_is(config.env_id, config.kwargs, render_mode)
+        env = make_as_it_is(config, render_mode)
         with _closed_if_refused(env):
             return PlainEnv(env, config.env_id)
 
     return make_env
 
 
-def make_as_it_is(env_id: str, kwargs: str = "", render_mode: str | None = None) -> gymnasium.Env:
+def make_as_it_is(config: EnvConfig, render_mode: str | None = None) -> gymnasium.Env:
     """Make an environment that is not Atari's, with its own observations and actions."""
     # Some environments know no render_mode, so it is only named where it is wanted. Gymnasium's
     # checker would look at each observation; the spaces are checked once.
     options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-    prepare_world(env_id.rpartition(":")[2])
+    prepare_world(config.env_id.rpartition(":")[2])
     if render_mode == "rgb_array":
         draw_without_display()
-    env = gymnasium.make(env_id, disable_env_checker=True, **options, **kwargs_of(kwargs))
+    options |= kwargs_of_one(config)
+    env = gymnasium.make(config.env_id, disable_env_checker=True, **options)
     with _closed_if_refused(env):
         from ritornello.wrappers.world_views import as_shown
 

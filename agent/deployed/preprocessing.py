@@ -20,6 +20,7 @@ from ritornello.agent.testing.player import game_config
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.action_masks import mask_taken_out
 from ritornello.wrappers.atari import numbers_of
+from ritornello.wrappers.batch_env import kwargs_of_one
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_ids import as_registered, find_gym_spec, is_atari
 from ritornello.wrappers.env_kwargs import kwargs_of
@@ -78,9 +79,9 @@ def _game(blueprint: Blueprint, graph: ActingGraph, env_id: str) -> dict[str, An
             "observation": [],
             "action": [],
         }
-    with closing(make_as_it_is(env_id, config.kwargs)) as env:
+    with closing(make_as_it_is(config)) as env:
         inputs = [name for name in graph.inputs if name.startswith("obs")]
-        said: dict[str, Any] = {"env_kwargs": kwargs_of(config.kwargs)}
+        said: dict[str, Any] = {"env_kwargs": kwargs_of_one(config)}
         if spec.has_action_mask:
             said[MASK] = _where_masks_are(env)
         if env.has_wrapper_attr("left_out"):  # a view of wrappers/world_views.py

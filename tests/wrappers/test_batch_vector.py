@@ -15,7 +15,13 @@ from ritornello.wrappers.action_masks import all_allowed
 from ritornello.wrappers.batch_vector import BatchVector
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_text
-from ritornello.wrappers.registry import choose_backend, make_env_spec, make_env_vector
+from ritornello.wrappers.registry import (
+    check_rendering,
+    choose_backend,
+    make_env_spec,
+    make_env_vector,
+    steps_per_s,
+)
 from ritornello.wrappers.trusted_modules import trust_kwargs
 from tests.wrappers.lying import registered
 from tests.wrappers.test_gym_vector import COUNTING, play, random_actions
@@ -261,6 +267,14 @@ def test_what_a_vector_cannot_do_is_refused():
         choose_backend(EnvConfig("PongNoFrameskip-v4", backend="gymnasium_vector"))
     drawn = choose_backend(replace(COUNTING, backend="gymnasium_vector"), render_mode="rgb_array")
     assert drawn.name == "gymnasium"
+
+
+def test_pictures_are_drawn_without_the_arguments_of_vectors():
+    config = in_mode("SameStep", EnvConfig("MountainCar-v0"), vectorization_mode="sync")
+    check_rendering(config, "rgb_array")
+    assert steps_per_s(config) == 30
+    with pytest.raises(ConfigError, match="unexpected keyword argument 'vector"):
+        make_env_spec(replace(config, backend="gymnasium"))
 
 
 def test_gymnasiums_own_vector_is_played():
