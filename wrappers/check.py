@@ -73,6 +73,12 @@ RNG_ADVICE = (
     "call super().reset(seed=seed) in reset, and draw every random number from self.np_random, "
     "none from the modules random or numpy.random"
 )
+# Of what differs only after another game in the same environment.
+MEMORY_ADVICE = (
+    ". Nothing else may be kept from game to game either: the running statistics of "
+    "NormalizeObservation or NormalizeReward are in no checkpoint, so a test has others. Those of "
+    "--normalise_vectors=True and of PopArt are in the model"
+)
 
 
 class Stop(Exception):
@@ -296,11 +302,12 @@ def _check_play(config: EnvConfig, spec: EnvSpec, findings: Findings) -> int:
         again = _play(vector, TWIN_STEPS, findings)
     with closing(_vector(config, spec, seeds, findings)) as vector:
         anew = _play(vector, TWIN_STEPS, findings)
+    more = MEMORY_ADVICE * (_first_difference(first, anew) is None)
     for where, twin in (("", again), (" in another environment made anew", anew)):
         step = _first_difference(first, twin)
         if step is not None:
             text = f"two games with the same seed and actions differ from step {step} on{where}"
-            findings.wrong("seed", f"{text}: {RNG_ADVICE}")
+            findings.wrong("seed", f"{text}: {RNG_ADVICE}{more}")
             return len(first.ends)
     findings.ok("seed", "the same seed and actions give the same game")
     with closing(_vector(config, spec, [SEED + 2, SEED + 3], findings)) as vector:

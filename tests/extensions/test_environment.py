@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text
+from gymnasium.wrappers import NormalizeObservation
 
 from ritornello.agent.session import family_of, prepare
 from ritornello.core.errors import ConfigError
@@ -253,7 +254,9 @@ WITH_TEXT = Dict({"a": Box(0, 1, (3,)), "mission": Text(5)})
          "playing: env .*, action 997: raised IndexError: no such"),
         (showing(np.zeros(4, np.float32)), r"reset: observation has shape \(4,\), expected \(3,\)"),
         (silent(shown=lambda env: np.random.uniform(-1, 1, 3)),  # noqa: NPY002
-         "seed: two games.*from step 0 on: call super.*np_random"),
+         "seed: two games.*from step 0 on: call super.*np_random.*numpy.random$"),
+        (lambda: NormalizeObservation(Silent()),
+         "seed: two games.*numpy.random. Nothing else may.*--normalise_vectors=True"),
         (Remembers, "seed: two games.*from step 1 on"),
         (silent(close=refuse_to_close), "making it: env .* raised OSError: no"),
     ],
