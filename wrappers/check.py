@@ -56,7 +56,7 @@ from ritornello.wrappers.registry import (
     tried,
 )
 from ritornello.wrappers.spaces import leaves, values
-from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
+from ritornello.wrappers.trusted_modules import module_of, trust_kwargs, trust_modules_of
 from ritornello.wrappers.user_code import RAISED, describe
 from ritornello.wrappers.vector import EnvVector
 
@@ -135,7 +135,7 @@ class Findings:
         made_with += f" --env_backend={config.backend}" if config.backend != "auto" else ""
         return (
             f"{config.env_id}: nothing is wrong{looks}. Train on it:\n"
-            f"  {main_command()} --env={config.env_id}{made_with}"
+            f"  {main_command(module_of(config.env_id))} --env={config.env_id}{made_with}"
         )
 
 

@@ -197,13 +197,14 @@ def next_command(mode: str, folder: Path, values: Mapping[str, Any]) -> str:
         named[ALGORITHMS.flag] = values["algorithm"]
         named[REPLAY] = ",".join(types_of_modules(values[REPLAY]))
     again = [name for name, parts in named.items() if any(map(module_of, parts.split(",")))]
+    modules = map(module_of, ",".join(named.values()).split(","))
     again += ["env_kwargs"] * holds_text(values["env_kwargs"])
     values = {**values, REPLAY: json.dumps(values[REPLAY])}
     items = [
         f"--{'test' if mode == 'test' else 'resume'}={as_typed(folder)}",
         *(f"--{name}={values[name]}" for name in again),
     ]
-    return " \\\n  ".join([main_command(), *map(shlex.quote, items)])
+    return " \\\n  ".join([main_command(*modules), *map(shlex.quote, items)])
 
 
 def _is_of_a_script(env_id: str) -> bool:

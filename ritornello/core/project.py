@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -52,13 +54,33 @@ def python_command() -> str:
     return as_typed(Path(sys.executable))
 
 
-def main_command() -> str:
-    """Return the beginning of a command line, as typed here, that runs main.py."""
+def main_command(*modules: str) -> str:
+    """Return the beginning of a command line, as typed here, that runs main.py.
+
+    It names the folder of the `modules` that the command needs where main.py would not look for
+    them: `python -m`, a script and a notebook find what lies beside them.
+    """
+    folder = _found_beside_script(filter(None, modules))
+    if folder is not None:
+        others = ":$PYTHONPATH" if os.environ.get("PYTHONPATH") else ""
+        return f"PYTHONPATH={shlex.quote(as_typed(folder))}{others} {main_command()}"
     if not IS_CLONE:
         found = os.path.abspath(shutil.which("ritornello") or "/")
         is_own = os.path.dirname(found) == os.path.dirname(sys.executable)
         return "ritornello" if is_own else f"{python_command()} -m ritornello"
     return f"{python_command()} {as_typed(MAIN_PROGRAM)}"
+
+
+def _found_beside_script(modules: Iterable[str]) -> Path | None:
+    """Return the folder in which only this script finds modules that lie in it, or None."""
+    folder = Path(sys.path[0]).resolve()
+    found = [PROJECT_ROOT if IS_CLONE else Path.cwd()]  # where main.py looks
+    found += [Path(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if any(path.resolve() == folder for path in found):
+        return None
+    names = [name.partition(".")[0] for name in modules]
+    lies_there = any((folder / f"{n}.py").is_file() or (folder / n).is_dir() for n in names)
+    return folder if lies_there else None
 
 
 def sequence_command() -> str:

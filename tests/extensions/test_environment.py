@@ -13,9 +13,11 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text
 from gymnasium.wrappers import NormalizeObservation
 
+from ritornello.agent.run.messages import next_command
 from ritornello.agent.session import family_of, prepare
 from ritornello.core.errors import ConfigError
-from ritornello.core.project import main_command
+from ritornello.core.project import PROJECT_ROOT, main_command
+from ritornello.flags.options import Flags
 from ritornello.flags.parsing import parse
 from ritornello.wrappers import trusted_modules
 from ritornello.wrappers.check import check, main
@@ -147,6 +149,24 @@ def test_a_sound_environment_has_nothing_wrong(capsys):
     assert "the same seed and actions give the same game" in printed
     assert "rendering: draws pictures" in printed
     assert f"Train on it:\n  {main_command()} --env={LIGHT}" in printed
+
+
+def test_the_command_that_trains_finds_a_module_of_the_present_folder(tmp_path, monkeypatch):
+    (tmp_path / "my_lamp.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])  # as `python -m` has it
+    plain = main_command()
+    assert main_command("", "ritornello.main", "not_there") == plain
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert main_command("my_lamp") == f"PYTHONPATH=. {plain}"
+    command = next_command("test", tmp_path, Flags(env="my_lamp:Own/Light-v0").to_json())
+    assert command.startswith(f"PYTHONPATH=. {plain} ")
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    assert main_command("my_lamp.part") == f"PYTHONPATH=.:$PYTHONPATH {plain}"
+    monkeypatch.setenv("PYTHONPATH", "elsewhere:.")
+    assert main_command("my_lamp") == plain
+    monkeypatch.setattr(sys, "path", [str(PROJECT_ROOT), *sys.path])  # as main.py has it
+    assert main_command("tests.extensions") == plain
 
 
 def test_a_reader_who_leaves_early_is_no_error(monkeypatch):
