@@ -251,6 +251,8 @@ def unknown_option(name: str, others: Iterable[str] = ()) -> str:
     """Return the line about a name that is no flag: the flag to write instead, or similar ones."""
     if name.lower() in _HINTS:
         return f"--{name} is not an option here: write {_HINTS[name.lower()]}"
+    if name in others:  # it would have been taken if it did not follow `--`
+        return f"--{name} is no flag of a run: write it before the --"
     known = {*Flags.model_fields, *COMMANDS, RESUME_OR_START, *others}
     near = difflib.get_close_matches(name, sorted(known), 3)
     hint = f"; did you mean {' or '.join('--' + n for n in near)}?" if near else ""

@@ -489,6 +489,7 @@ def test_a_misspelt_environment_is_found_before_the_first_run(tmp_path, capsys):
     ("typed", "said"),
     [
         (["--sequence=smoke", "--dryrun"], "did you mean --dry_run?"),
+        (["--sequence=smoke", "--", "--dry_run"], "--dry_run is no flag of a run: write it before"),
         (["--sequence=smoke", "--gama=0.9"], "did you mean --gamma?"),
         (["--sequnce=smoke"], "did you mean --sequence?"),
         (["--sequence=smoke", "--tune=search.yaml"], "give one of --list, --sequence"),
