@@ -78,7 +78,13 @@ from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, answer_by, leave_at_once, let_through
 from ritornello.flags.kinds import MAX_AGENTS, MAX_PATH_LENGTH
 from ritornello.flags.names import named_values
-from ritornello.sequences.checks import check_not_overridden, check_runs, check_saved, check_typed
+from ritornello.sequences.checks import (
+    check_not_overridden,
+    check_runs,
+    check_saved,
+    check_typed,
+    to_type_again,
+)
 from ritornello.sequences.folder import STATE_FILE, TUNING_FILE, RunState, SequenceFolder, is_tuning
 from ritornello.sequences.plan import PlannedRun, load_plan, shipped_plans, source_of
 from ritornello.sequences.runner import Interrupts, run_sequence
@@ -250,7 +256,8 @@ def _path_of(folder: SequenceFolder) -> str:
 
 
 def _how_to_go_on(folder: SequenceFolder) -> str:
-    return f"To go on: {sequence_command()} --resume={shlex.quote(_path_of(folder))}"
+    command = f"{sequence_command()} --resume={shlex.quote(_path_of(folder))}"
+    return f"To go on: {' '.join([command, *map(shlex.quote, to_type_again(folder.arguments))])}"
 
 
 def _report(terminal: Terminal, folder: SequenceFolder) -> None:

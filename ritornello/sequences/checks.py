@@ -66,6 +66,12 @@ def keepable(arguments: Sequence[str]) -> list[str]:
     return [f"--{k}={v}" for k, v in named_values(arguments).items() if k not in ONLY_TYPED]
 
 
+def to_type_again(arguments: Sequence[str]) -> list[str]:
+    """Return the typed arguments that --resume does not take from a file."""
+    typed = named_values(arguments)  # a value that names a module has a colon
+    return [f"--{k}={v}" for k, v in typed.items() if k in ONLY_TYPED or ":" in v]
+
+
 def check_runs(runs: Sequence[PlannedRun], typed: Mapping[str, str], where: str) -> None:
     """Check the runs of a YAML file, at least one, so that a mistake is found before the first run.
 

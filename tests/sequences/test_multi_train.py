@@ -3,6 +3,7 @@ import errno
 import io
 import json
 import math
+import shlex
 import shutil
 import signal
 import threading
@@ -27,6 +28,7 @@ from ritornello.sequences import terminal as terminal_of_sequences
 from ritornello.sequences.folder import SequenceFolder
 from ritornello.sequences.plan import load_plan, parse_plan, shipped_plans, source_of
 from ritornello.sequences.runner import Interrupts, run_sequence
+from ritornello.wrappers import trusted_modules
 from tests import faulty
 from tests.deadlines import wait_until
 from tests.integration.commands import HANGS_S
@@ -511,6 +513,23 @@ def test_what_neither_this_program_nor_main_knows_is_refused_with_what_is_near(
     assert multi_train.main(typed) == 2
     (error,) = capsys.readouterr().err.splitlines()
     assert said in error
+
+
+@pytest.mark.process
+def test_the_command_that_goes_on_has_what_no_file_may_say(
+    tmp_path, fake_main, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    module = "tests.extensions.own_network:wide"
+    Path("mine.yaml").write_text(f"base: {{env: Fail-v0, model: '{module}'}}\n")
+    typed = [f"--model={module}", "--trust_env_module=True", "--gamma=0.5"]
+    assert multi_train.main(["--sequence=mine.yaml", *typed]) == 1
+    _, _, command = capsys.readouterr().out.partition(f"To go on: {sequence_command()} ")
+    given = shlex.split(command)
+    assert given[1:] == typed[:2]
+    monkeypatch.setattr(trusted_modules, "_trusted", set())  # as in another process
+    assert multi_train.main(given) == 1
+    assert f"To go on: {sequence_command()} {command}" in capsys.readouterr().out
 
 
 class Frozen(io.StringIO):
