@@ -67,6 +67,14 @@ TWIN_STEPS = 100  # of the games that must be the same
 ENOUGH_GAMES = 4  # of one length say that it is a limit
 LARGE_REWARD = 1e4
 LARGE_NUMBER = 100.0  # networks learn from numbers of about 1; tens still work
+# Of vectors, and of images.
+LARGE_ADVICE = (
+    "of which float32 keeps seven digits, and networks learn best from numbers of about 1: divide "
+    "what is larger, show a clock as what has passed since the start of the game, or give "
+    "--normalise_vectors=True",
+    "which the network takes as they are; pixels of uint8 it normalises: give the space the dtype "
+    "np.uint8, or divide by 255",
+)
 SMALL_REACH, LARGE_REACH = 0.1, 20.0  # a bound nearer to 0, or a range wider, is far from 1
 SEEN, ACTED = "observation_space", "action_space"
 RNG_ADVICE = (
@@ -208,15 +216,11 @@ class _Watched(PlainEnv):
                 "or mend the number or its dtype",
             )
         for (_, leaf), value in zip(leaves(space), values(space, observation), strict=True):
-            is_large = isinstance(leaf, Box) and not is_image_space(leaf)
-            if is_large and np.abs(np.asarray(value)).max(initial=0.0) > LARGE_NUMBER:
-                self._findings.note(
-                    "observation",
-                    f"has numbers beyond {LARGE_NUMBER:g}, of which float32 keeps seven digits, "
-                    "and networks learn best from numbers of about 1: divide what is larger, show "
-                    "a clock as what has passed since the start of the game, or give "
-                    "--normalise_vectors=True",
-                )
+            is_image = is_image_space(leaf)
+            is_watched = isinstance(leaf, Box) and not (is_image and leaf.dtype == np.uint8)
+            if is_watched and np.abs(np.asarray(value)).max(initial=0.0) > LARGE_NUMBER:
+                has = f"has {'images with ' * is_image}numbers beyond {LARGE_NUMBER:g}"
+                self._findings.note("observation", f"{has}, {LARGE_ADVICE[is_image]}")
 
 
 def _check_reach(box: Box, findings: Findings) -> None:

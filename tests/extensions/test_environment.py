@@ -352,6 +352,9 @@ def test_what_training_takes_is_not_called_wrong():
                 step=lambda env, action: (env.shown(), 0.0, False, True, {})),
          "other seeds give the same game too"),
         (stepping(1e6, False, True, {}), "rewards beyond 10000"),
+        (silent(observation_space=Box(0, 255, (8, 9, 3)),
+                shown=lambda env: np.full((8, 9, 3), 255, np.float32)),
+         "images with numbers beyond 100, which the network takes as they are"),
         (BadPicture, "cannot be recorded as films"),
     ],
 )  # fmt: skip
