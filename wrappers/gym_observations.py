@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,8 @@ class ObservationCode:
         """
         check_supported("an observation", space, MAX_NUMBERS)
         self._space = space
+        # The space of `count` of them. To make it takes longer than to take an observation apart.
+        self._space_of = cache(partial(batch_space, space))
         self._leaves = [_leaf(one, said, path) for path, one in leaves(space)]
         # Makes one array of an observation, or raises EnvironmentFault if it is not as its space
         # says. Most spaces are one leaf, which takes less time.
@@ -98,7 +101,7 @@ class ObservationCode:
         """
         if isinstance(self._space, Box):
             return self._leaves[0].encode(observations, count)
-        each = iterate(batch_space(self._space, count), observations)
+        each = iterate(self._space_of(count), observations)
         return np.stack([self.encode(observation) for observation in each])
 
     def _encode_parts(self, observation: Any) -> np.ndarray:

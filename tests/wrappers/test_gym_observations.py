@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Text, Tuple
+from gymnasium.vector.utils import batch_space
 
 from ritornello.agent.models.factory import ModelConfig, make_model
 from ritornello.agent.models.parts import PartsTorso
 from ritornello.core.errors import ConfigError, EnvironmentFault
+from ritornello.wrappers import gym_observations
 from ritornello.wrappers.gym_observations import ObservationCode
 from ritornello.wrappers.registry import make_env_spec, make_env_vector
 from ritornello.wrappers.start_line import describe
@@ -141,3 +143,15 @@ def test_vectors_and_images_are_one_array_as_they_are(space):
     assert code.parts == ()
     axes = {3: (2, 0, 1), 2: (0, 1), 1: (0,)}[shown.ndim]
     np.testing.assert_array_equal(code.encode(shown).squeeze(), shown.transpose(axes))
+
+
+def test_the_space_of_many_environments_is_not_made_at_each_step(monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        gym_observations, "batch_space", lambda *of: made.append(of) or batch_space(*of)
+    )
+    space = Dict(image=Box(0, 255, (8, 9, 3), np.uint8), numbers=Box(-1, 1, (2,)))
+    code, seen = ObservationCode(space), batch_space(space, 3).sample()
+    twins = [code.all_of(seen, 3) for _ in range(4)]
+    np.testing.assert_array_equal(twins[0], twins[-1])
+    assert made == [(space, 3)]
