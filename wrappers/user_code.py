@@ -178,7 +178,8 @@ def _hint(error: BaseException, text: str) -> str:
         return mode * needs_mode + others * (not needs_mode or text.count("'") > 2)
     if isinstance(error, TypeError) and "'render_mode'" in text:
         return "; to be shown, an environment must take render_mode when it is made"
-    if isinstance(error, TypeError) and "'seed'" in text:
+    is_of_reset = "__init__" not in text and ("'seed'" in text or "'options'" in text)
+    if isinstance(error, TypeError) and is_of_reset:
         return "; reset must take seed and options, as Gymnasium's environments do"
     if isinstance(error, TypeError) and "unexpected keyword argument" in text:
         return "; if it is of --env_kwargs, mend its name there, or leave it out"

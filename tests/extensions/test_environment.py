@@ -91,8 +91,10 @@ def test_equal_arguments_are_equal_text():
 
 
 def test_arguments_that_the_environment_does_not_take_are_told_before_anything_starts():
-    with pytest.raises(ConfigError, match="unexpected keyword argument .depth.* mend its name"):
-        tried(LIGHT, '{"depth": 3}')
+    for name in ("depth", "seed"):
+        text = f"unexpected keyword argument .{name}.* mend its name"
+        with pytest.raises(ConfigError, match=text):
+            tried(LIGHT, f'{{"{name}": 3}}')
     with pytest.raises(ConfigError, match="gives .*only mode and difficulty for Pong.*with --env"):
         make_env_vector(EnvConfig("PongNoFrameskip-v4", kwargs=SMALL), 1, [0])
 
@@ -265,6 +267,7 @@ WITH_TEXT = Dict({"a": Box(0, 1, (3,)), "mission": Text(5)})
         (silent(action_space=Box(0, 9, (2,), np.int64)), "making it: env .*make it MultiDiscrete"),
         (silent(reset=lambda env, seed=None, options=None: np.zeros(3)), "reset: reset returned"),
         (silent(reset=lambda env: None), "its reset: raised TypeError.*reset must take seed"),
+        (silent(reset=lambda env, seed=None: None), "'options'; reset must take seed and options"),
         (stepping(1.0, False, {}), "step 1, action 0: step returned 4 values.*Gym before 0.26"),
         (later(lambda honest: None), "action .: step returned None, expected"),
         (seeing_later(None), "action .: observation is None, expected an array of numbers"),
