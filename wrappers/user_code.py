@@ -166,10 +166,12 @@ def _hint(error: BaseException, text: str) -> str:
     """Return a sentence on what to do about the commonest errors, "" for others."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"; install {error.name.split('.')[0]}, or choose another environment"
-    if isinstance(error, NotImplementedError) and not _place(error):  # Gymnasium raises it
+    is_inside = bool(_place(error))  # else it was raised where Gymnasium calls that code
+    if isinstance(error, NotImplementedError) and not is_inside:
         called = traceback.extract_tb(error.__traceback__)[-1].name
         return f"; its class has no {called}() of its own (docs/your_own.md)"
-    if isinstance(error, TypeError) and "required" in text and "argument" in text:
+    is_short_of = "required" in text and "argument" in text and not is_inside
+    if isinstance(error, TypeError) and is_short_of:
         needs_mode = "'render_mode'" in text
         mode = "; give render_mode a default: def __init__(self, render_mode=None)"
         others = (
@@ -183,7 +185,7 @@ def _hint(error: BaseException, text: str) -> str:
         return "; reset must take seed and options, as Gymnasium's environments do"
     if isinstance(error, TypeError) and "unexpected keyword argument" in text:
         return "; if it is of --env_kwargs, mend its name there, or leave it out"
-    if isinstance(error, ValueError) and "values to unpack" in text:
+    if isinstance(error, ValueError) and "values to unpack" in text and not is_inside:
         return (
             "; reset must return (observation, info), and step (observation, reward, terminated, "
             "truncated, info)"

@@ -230,6 +230,15 @@ def take_actions_but_one(env, action):
     return env.shown(), 0.0, False, False, {}
 
 
+def called_wrongly(env, action):
+    one, another = [action]
+    return one, another
+
+
+def without_action(env, action):
+    return called_wrongly(env)
+
+
 def refuse_to_close(env):
     raise OSError("no")
 
@@ -264,6 +273,9 @@ WITH_TEXT = Dict({"a": Box(0, 1, (3,)), "mission": Text(5)})
     [
         (silent(__init__=make_no_map), "making it: env .* raised ValueError: no map"),
         (silent(observation_space=WITH_TEXT), r"making it: env .*\(\['mission'\]: Text is none of"),
+        (silent(__init__=lambda env, size: 0), "'size'.* when it was made; give its .* as JSON"),
+        (silent(step=without_action), r"argument: 'action' \([^;]*$"),
+        (silent(step=called_wrongly), r"values to unpack [^;]*$"),
         (silent(action_space=Box(0, 9, (2,), np.int64)), "making it: env .*make it MultiDiscrete"),
         (silent(reset=lambda env, seed=None, options=None: np.zeros(3)), "reset: reset returned"),
         (silent(reset=lambda env: None), "its reset: raised TypeError.*reset must take seed"),
