@@ -260,11 +260,14 @@ class Agent:
         return np.array(np.broadcast_to(array, shapes[1]))
 
     def _refused(self, array: np.ndarray) -> ShapeError:
-        hint = " reset() returns (observation, info)." if array.dtype == object else ""
+        hint = ""
+        if array.dtype == object:
+            pair, parts = "reset() returns (observation, info)", "they make one array of a dict"
+            hint = f" ({parts if isinstance(array[()], dict) else pair})"
         return ShapeError(
             f"an observation has shape {array.shape} and dtype {array.dtype}, expected "
             f"{self.spec.frame_shape} or (E, {', '.join(map(str, self.spec.frame_shape))}) of "
-            f"{self.spec.frame_dtype}, as environments of agent.make_env() show.{hint}"
+            f"{self.spec.frame_dtype}, as environments of agent.make_env() show{hint}."
         )
 
 

@@ -77,8 +77,8 @@ def check_trusted(names: str, source: str = "a file", *, flag: str = "env") -> N
             raise ConfigError(
                 f"{flag} is {shown(name)}, from {source}: expected {plain}, because finding "
                 f"this one means to import the module {shown(module)}, which runs its code, and a "
-                "file may not ask for that. If the module is your own, type "
-                f"{written(flag)} yourself, or give --trust_env_module=True."
+                "file may not ask for that. If the module is your own, give "
+                f"--trust_env_module=True, or to main.py {written(flag)} yourself."
             )
 
 
@@ -101,5 +101,5 @@ def check_trusted_kwargs(text: str, source: str = "a file") -> None:
     raise ConfigError(
         f"env_kwargs is {shown(text)}, from {source}: expected numbers only, because a text may "
         "name a file or a module, and a file may not choose one. If these arguments are your own, "
-        "type --env_kwargs yourself, or give --trust_env_module=True."
+        "give --trust_env_module=True, or to main.py --env_kwargs yourself."
     )

@@ -201,7 +201,7 @@ def test_a_file_may_not_name_a_module_that_nobody_typed():
     command = ["--op_mode=test", "--load_model_url=x"]
     with pytest.raises(ConfigError, match="model is 'stranger_net:evil', from x: "):
         parse(command, lambda url: stored)
-    with pytest.raises(ConfigError, match="--model=<module>:<name> yourself"):
+    with pytest.raises(ConfigError, match="=True, or to main.py --model=<module>:<name> yourself"):
         NETWORKS.find("stranger_net:evil")
 
 

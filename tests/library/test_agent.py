@@ -102,6 +102,8 @@ def test_what_cannot_be_acted_on_is_told(recurrent):
     ):
         with pytest.raises(ShapeError, match="an observation has shape"):
             agent.act(wrong)
+    with pytest.raises(ShapeError, match="they make one array of a dict"):
+        agent.act({"camera": frame})
     with pytest.raises(ShapeError, match=r"reset\(\) returns \(observation, info\)"):
         agent.act((frame, {}))
     for wrong in (np.nan, -np.inf, 1e300):
