@@ -26,6 +26,7 @@ from ritornello.core.plain_data import shown
 from ritornello.core.spec import CHOICE, ActionSpec
 
 KEY = "action_mask"
+NONE_AT_RESET = f"info of step has {KEY}, expected one in the info of reset too: it had none."
 
 
 class MaskTakenOut(gymnasium.ObservationWrapper):
@@ -93,7 +94,7 @@ class ActionMasks:
             self._method is not None or (isinstance(info, Mapping) and KEY in info)
         )
         self.now = None
-        return self.of_step(info, is_over=False)
+        return self.of_step(info, is_over=False) if self._given else info
 
     def of_step(self, info: Mapping[str, Any], is_over: bool) -> Mapping[str, Any]:
         """Return `info` of a step, with the mask in it if its reset had one.
@@ -106,6 +107,8 @@ class ActionMasks:
             nothing.
         """
         if not self._given:
+            if self._counts and not is_over and info.get(KEY) is not None:
+                raise EnvironmentFault(NONE_AT_RESET)
             return info
         if is_over:
             self.now = np.ones(len(self._is_choice), np.bool_)

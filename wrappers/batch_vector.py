@@ -32,7 +32,7 @@ from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.plain_data import shown, shown_text
 from ritornello.core.saved_state import array
 from ritornello.core.spec import CHOICE, EnvSpec
-from ritornello.wrappers.action_masks import KEY, MaskTakenOut, all_allowed
+from ritornello.wrappers.action_masks import KEY, NONE_AT_RESET, MaskTakenOut, all_allowed
 from ritornello.wrappers.env_ids import is_atari
 from ritornello.wrappers.gym_observations import MAX_FLOAT32
 from ritornello.wrappers.gym_vector import episode_seed
@@ -88,8 +88,8 @@ class BatchVector(EnvVector):
             self.close()
             raise
         self.spec = spec or self._one.env_spec
-        has_choices = any(part.kind == CHOICE for part in self.spec.actions.parts)
-        self._looks_for_masks = spec is None and has_choices
+        self._has_choices = any(part.kind == CHOICE for part in self.spec.actions.parts)
+        self._looks_for_masks = spec is None and self._has_choices
         self._says_masks = _method(self._env)
         self._legal = np.ones((self.num_envs, self.spec.actions.param_count), np.bool_)  # now
         is_own = isinstance(self._env.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
@@ -223,6 +223,8 @@ class BatchVector(EnvVector):
             given = info.get(KEY) if self._says_masks is None else self._says_masks()
         if given is not None and self._looks_for_masks:
             self.spec = replace(self.spec, has_action_mask=True)
+        elif not (given is None or self.spec.has_action_mask) and self._has_choices and rows.any():
+            raise EnvironmentFault(NONE_AT_RESET)
         for index in np.flatnonzero(rows).tolist() if self.spec.has_action_mask else ():
             own = None if given is None else _row_of(given, index)
             self._legal[index] = self._one.masks.read(own)

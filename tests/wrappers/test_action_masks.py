@@ -1,6 +1,7 @@
 """The three ways in which environments say what is allowed, and what is no mask."""
 
 import re
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -65,6 +66,26 @@ def test_a_mask_may_have_any_shape_that_people_give_it(space, said, expected):
     mask = mask_of(space, said)
     assert mask.dtype == np.bool_
     assert "".join(str(int(own)) for own in mask) == expected
+
+
+class LateEnv(SayingEnv):
+    """Forgets the mask at its reset."""
+
+    def __init__(self, space, over=False):
+        super().__init__(space, [[1, 0], [0, 1]], over)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+
+@pytest.mark.parametrize("backend", ["gymnasium", "gymnasium_vector"])
+def test_a_mask_that_reset_has_forgotten_is_not_passed_over(backend):
+    told = "step 1.*: info of step has action_mask, expected one in the info of reset"
+    with registered(lambda: LateEnv(Discrete(2))) as config, pytest.raises(ConfigError, match=told):
+        make_env_spec(replace(config, backend=backend))
+    for env in (lambda: LateEnv(Discrete(2), over=True), lambda: LateEnv(Box(-1, 1, (2,)))):
+        with registered(env) as config:
+            assert not make_env_spec(replace(config, backend=backend)).has_action_mask
 
 
 @pytest.mark.parametrize(
