@@ -196,6 +196,12 @@ class Session:
         write_json(folder.summary_file, asdict(summary))
         if flags.charts and not _draw(folder, stop):
             status = INTERRUPTED
+        if self.resumed is not None and self.resumed.updates == summary.updates:
+            log.warning(
+                "this session made no update, so it saved nothing: the next one begins again at "
+                "%s agent steps",
+                f"{self.resumed.agent_steps:,}",
+            )
         log_end(summary, folder, flags)
         return status
 

@@ -132,6 +132,21 @@ def test_a_run_that_learns_nothing_is_no_success(tmp_path, capfd):
     assert SUMMARY.status == 0
 
 
+@pytest.mark.parametrize("more", [4, 100])
+def test_a_resumed_session_that_learns_nothing_says_so(tmp_path, more):
+    argv = [
+        *("--env=CartPole-v1", "--reproducible=True", "--seed=1", "--replay=queue:4:1"),
+        *("--envs_per_worker=1", "--batch_size=2", "--r_f_steps=5", "--charts=False"),
+        *(f"--results_dir={tmp_path}", "--tensorboard=False"),
+    ]
+    assert prepare([*argv, "--environment_max_steps=40"]).run() == 0
+    (run,) = tmp_path.iterdir()
+    saved = json.loads((run / "summary.json").read_text())["agent_steps"]
+    assert prepare([f"--resume={run}", f"--environment_max_steps={saved + more}"]).run() == 0
+    said = (run / "train.log").read_text()
+    assert ("this session made no update" in said) == (more == 4), said
+
+
 @pytest.mark.parametrize(
     ("error", "status"), [(KeyboardInterrupt(), INTERRUPTED), (OSError("disk full"), 1)]
 )
