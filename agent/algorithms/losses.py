@@ -135,37 +135,32 @@ def normalised_advantages(
     normalisation: str,
     group: ProcessGroup = SINGLE_PROCESS,
 ) -> Tensor:
-    """Divide advantages by sigma of their game, then normalise them over the batch, by game.
+    """Divide advantages by sigma of their game, then by the root mean square of their game.
 
     Sigma, if the model has PopArt, makes one entropy cost fit all games. Without an rms of each
     game, one in which something happens all the time would leave hardly any policy gradient to one
-    with a point now and then. While values are still far from the returns, all advantages have one
-    sign, and all that was done is encouraged, or discouraged; "standard" takes their mean away.
+    with a point now and then.
 
     Args:
       model: the network, whose value head knows the sigma of each game.
       batch: T steps of B unrolls.
       advantages: [T, B] float32, in reward units.
       learned: [T, B] bool, steps that count.
-      normalisation: "rms" divides by the root mean square, "standard" subtracts the mean and
-        divides by the standard deviation, "none" does neither.
+      normalisation: "rms", or "none" to divide by sigma only.
       group: sums over learners.
     """
     head = model.value_head
     if head.enabled:
         advantages = advantages / head.scale(batch.task_id)
-    if normalisation != "none":
+    if normalisation == "rms":
         belongs = batch.task_id == torch.arange(
             head.task_count, device=batch.task_id.device
         ).unsqueeze(-1)  # [K, B]
-        terms = [advantages * learned, advantages.square() * learned, learned.float()]
-        sums = torch.stack(terms).sum(1)  # [3, B]
+        sums = torch.stack([advantages.square() * learned, learned.float()]).sum(1)  # [2, B]
         of_games = group.sum_((sums.unsqueeze(1) * belongs).sum(-1), "advantages")
-        mean, square = of_games[:2] / of_games[2].clamp(min=1)  # each [K]
-        if normalisation == "standard":
-            advantages = advantages - mean[batch.task_id]
-            square = (square - mean.square()).clamp(min=0)
-        advantages = advantages / (square.sqrt()[batch.task_id] + 1e-8)
+        squares, counts = of_games  # each [K]
+        rms = (squares / counts.clamp(min=1)).sqrt()
+        advantages = advantages / (rms[batch.task_id] + 1e-8)
     return advantages
 
 

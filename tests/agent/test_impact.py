@@ -93,7 +93,7 @@ def test_the_loss_equals_the_plain_loops(changes):
 
 @pytest.mark.parametrize("actions", [3, NUMBERS_AND_CHOICE], ids=["choice", "numbers"])
 @pytest.mark.parametrize("popart", [False, True])
-@pytest.mark.parametrize("normalisation", ["none", "rms", "standard"])
+@pytest.mark.parametrize("normalisation", ["none", "rms"])
 def test_if_worker_and_target_are_the_policy_its_gradient_is_that_of_v_trace(
     popart, normalisation, actions
 ):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from ritornello.agent.algorithms import losses
 from ritornello.agent.algorithms.base import ImpalaConfig
 from ritornello.agent.algorithms.health import credit_health, value_health, value_to_policy
 from ritornello.agent.algorithms.impala import Impala
@@ -184,28 +183,6 @@ def test_stored_values_are_cloned_in_the_units_of_today():
     metrics = loss_of(model, batch, value_cloning_cost=1.0).metrics
     replayed = (~batch.reset_row & ~batch.is_online).sum().item()
     assert metrics["loss/value_cloning"].item() == pytest.approx(replayed * (6 / 3) ** 2, rel=1e-3)
-
-
-@pytest.mark.parametrize("normalisation", ["none", "rms", "standard"])
-@pytest.mark.parametrize("popart", [False, True])
-def test_advantages_are_those_of_a_plain_loop(popart, normalisation):
-    model, batch = make_small_model(tasks=2, popart=popart), make_batch(tasks=2)
-    model.value_head.nu.fill_(9.0)
-    advantages, learned = batch.reward + 3.0, ~batch.reset_row
-    got = losses.normalised_advantages(model, batch, advantages, learned, normalisation)
-    rows, columns = range(advantages.shape[0]), range(advantages.shape[1])
-    assert len(set(batch.task_id.tolist())) == 2
-    assert not learned.all()
-    for column in columns:
-        game = [c for c in columns if batch.task_id[c] == batch.task_id[column]]
-        scaled = advantages / (3.0 if popart else 1.0)
-        counted = [scaled[t, c].item() for t in rows for c in game if learned[t, c]]
-        mean = sum(counted) / len(counted) if normalisation == "standard" else 0.0
-        square = sum((one - mean) ** 2 for one in counted) / len(counted)
-        divisor = 1.0 if normalisation == "none" else math.sqrt(square)
-        for t in rows:
-            want = (scaled[t, column].item() - mean) / divisor
-            assert got[t, column].item() == pytest.approx(want, rel=1e-4, abs=1e-5)
 
 
 def test_advantages_of_each_game_are_normalised_by_its_own_size():

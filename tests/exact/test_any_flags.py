@@ -33,7 +33,7 @@ FLAGS = {
     "policy_cloning_loss_weight": st.sampled_from([0, 0.01]),
     "entropy_on": st.sampled_from(["all", "online"]),
     "entropy_end_weight": st.just(0.001),
-    "advantage_normalisation": st.sampled_from(["none", "rms", "standard"]),
+    "advantage_normalisation": st.sampled_from(["none", "rms"]),
     "loss_reduction": st.sampled_from(["sum", "mean"]),
     "optimizer": st.sampled_from(["rmsprop", "rmsprop_tf", "adam"]),
     "discarding_strategy": st.sampled_from(["keep_latest", "keep_oldest", "alternating"]),
