@@ -21,7 +21,7 @@ from ritornello.agent.run.memory import check_memory
 from ritornello.agent.run.training import Session
 from ritornello.core.errors import CheckpointError, ConfigError, RunIsDone
 from ritornello.core.plain_data import shown_text
-from ritornello.core.spec import EnvSpec
+from ritornello.core.spec import NUMBERS, EnvSpec
 from ritornello.flags.earlier import modern
 from ritornello.flags.names import named_values
 from ritornello.flags.options import Flags, unset_schedule_steps
@@ -198,9 +198,13 @@ def family_of(env: str, env_kwargs: str = "") -> str:
     try:
         first = next(game for game in games if not is_atari(game))
         # Its spaces say it. `prepare` tries it out, and tells what is wrong beside what else is.
-        return "image" if tried(first, env_kwargs).spec.shows_images else "vector"
+        spec = tried(first, env_kwargs).spec
     except ConfigError:
         return "vector"
+    if spec.shows_images:
+        return "image"
+    takes_numbers = any(part.kind == NUMBERS for part in spec.actions.parts)
+    return "impact-mujoco" if takes_numbers else "vector"
 
 
 def _with_actions_of(checkpoint: Checkpoint, flags: Flags) -> Flags:

@@ -19,8 +19,9 @@ prints the same.
 Flags have the form `--name=value`, and booleans the form `--name=True` or `--name=False`. A step
 is one decision of the agent. A frame is one tick of the simulator.
 
-The defaults are those of Atari. For vectors, other images and several games they come from the
-presets `vector`, `image` and `several-games`. `flags.json` in the run folder has the flags used.
+The defaults are those of Atari. For vectors, vectors with actions of real numbers, other images and
+several games they come from the presets `vector`, `impact-mujoco`, `image` and `several-games`.
+`flags.json` in the run folder has the flags used.
 """
 
 PRESETS_INTRODUCTION = """## presets

@@ -33,6 +33,25 @@ def test_each_source_wins_over_those_below_it(tmp_path):
     assert PRESETS["vector"].flags["lr"] != 0.1
 
 
+@pytest.mark.parametrize(
+    ("argv", "algorithm", "like"),
+    [
+        ((), "impact", "impact-mujoco"),
+        (("--preset=sticky",), "impact", "impact-mujoco"),
+        (("--algorithm=impala",), "impala", "mujoco"),
+        (("--preset=mujoco",), "impala", "mujoco"),
+        (("--preset=sticky, vector",), "impala", "vector"),
+        (("--preset=vector", "--algorithm=impact"), "impact", "vector"),
+    ],
+)
+def test_real_numbers_begin_with_one_set_of_flags_that_fit_together(argv, algorithm, like):
+    flags = resolve(*argv, family="impact-mujoco")
+    assert flags.algorithm == algorithm
+    expected = resolve(f"--preset={like}", family="vector")
+    for name in ("algorithm_kwargs", "replay_parameters", "r_f_steps", "lr", "use_popart"):
+        assert getattr(flags, name) == getattr(expected, name), name
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_valid_and_sets_what_it_says(name):
     flags = resolve(f"--preset={name}")

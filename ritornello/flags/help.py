@@ -23,10 +23,10 @@ from ritornello.flags.presets import PRESETS, describe
 # What a first run, a second one and a paper need; `--help` shows these.
 MAIN_FLAGS = tuple(name for name, field in Flags.model_fields.items() if marks_of(field).main)
 # Presets that environments of their kind begin with, and what the help says of them.
-FAMILIES = ("vector", "image", "several-games")
+FAMILIES = ("vector", "impact-mujoco", "image", "several-games")
 OF_THE_DEFAULTS = (
-    "The defaults are those of Atari. Vectors, other images and several games begin with presets "
-    f"of theirs ({', '.join(FAMILIES)}); flags.json in a run's folder says what it used."
+    "The defaults are those of Atari. Vectors, vectors with actions of real numbers, other images "
+    f"and several games begin with presets of theirs ({', '.join(FAMILIES)}); flags.json in a run's folder says what it used."
 )
 EXAMPLES = """\
   python main.py                                   train on Pong

@@ -28,7 +28,7 @@ from ritornello.flags.group import marks_of
 from ritornello.flags.names import OVERRIDES, named_values, unknown_option
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS, NETWORKS, REPLAY, SINKS, check_trusted_kinds
-from ritornello.flags.presets import PRESETS, preset_flags
+from ritornello.flags.presets import PRESETS, first_flags, preset_flags
 from ritornello.flags.problems import explained, lines_of
 from ritornello.replay.parameters import types_of_modules
 from ritornello.wrappers.env_kwargs import kwargs_text
@@ -119,7 +119,7 @@ def parse(
     )
     family: dict[str, Any] = {}
     if family_of is not None and env is not None:
-        family = PRESETS[family_of(env, _env_kwargs(chosen))].flags
+        family = first_flags(family_of(env, _env_kwargs(chosen)), chosen)
     if family.get(CLIPPING) == "none":  # a preset says how rewards are clipped, not whether
         for each in (below, preset):
             each.pop(CLIPPING, None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -235,8 +236,8 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "impact-mujoco": Preset(
-        "MuJoCo's robots by IMPACT, each of 8 batches used 20 times (Luo et al. 2020): "
-        "docs/extra_worlds.md",
+        "vectors and actions of real numbers, as of MuJoCo's robots, by IMPACT, each of 8 batches "
+        "used 20 times (Luo et al. 2020); the default for them: docs/extra_worlds.md",
         {
             **_MUJOCO,
             "algorithm": "impact",
@@ -350,6 +351,25 @@ PRESETS: dict[str, Preset] = {
 
 _NAMES = {american(name): name for name in PRESETS}
 
+# What environments that show vectors begin with: choices, and real numbers by V-trace or IMPACT.
+OF_VECTORS = ("vector", "mujoco", "impact-mujoco")
+
+
+def first_flags(family: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags that an environment begins with; those that were `chosen` win over them.
+
+    They are the preset's that is named `family`. A preset of OF_VECTORS that was chosen takes its
+    place, because flags of two of them would not fit together; and another algorithm than IMPACT
+    begins with the flags of V-trace.
+    """
+    names = str(chosen.get("preset") or "").split(",")
+    given = [name for name in map(_full_name, names) if name in OF_VECTORS]
+    if given:
+        family = given[-1]
+    elif family == "impact-mujoco" and chosen.get("algorithm", "impact") != "impact":
+        family = "mujoco"
+    return PRESETS[family].flags
+
 
 def preset_flags(names: str) -> dict[str, Any]:
     """Return the flags of a comma-separated list of presets; later ones win.
@@ -358,8 +378,7 @@ def preset_flags(names: str) -> dict[str, Any]:
       ConfigError: on an unknown name.
     """
     flags: dict[str, Any] = {}
-    for name in (part.strip() for part in names.split(",")):
-        name = _NAMES.get(american(name), name)
+    for name in map(_full_name, names.split(",")):
         if name not in PRESETS:
             hint = did_you_mean(name, PRESETS) or f"expected {', '.join(PRESETS)}"
             raise ConfigError(
@@ -367,6 +386,11 @@ def preset_flags(names: str) -> dict[str, Any]:
             )
         flags |= PRESETS[name].flags
     return flags
+
+
+def _full_name(typed: str) -> str:
+    name = typed.strip()
+    return _NAMES.get(american(name), name)
 
 
 def describe(preset: Preset) -> str:
