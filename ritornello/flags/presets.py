@@ -353,22 +353,33 @@ _NAMES = {american(name): name for name in PRESETS}
 
 # What environments that show vectors begin with: choices, and real numbers by V-trace or IMPACT.
 OF_VECTORS = ("vector", "mujoco", "impact-mujoco")
+# Who gives one of these means V-trace: IMPACT has nothing of the kind.
+OF_V_TRACE = {
+    *("policy_cloning_loss_weight", "value_cloning_loss_weight"),
+    *("kl_mask_kind", "kl_div_threshold"),
+}
 
 
 def first_flags(family: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Return the flags that an environment begins with; those that were `chosen` win over them.
 
     They are the preset's that is named `family`. A preset of OF_VECTORS that was chosen takes its
-    place, because flags of two of them would not fit together; and another algorithm than IMPACT
-    begins with the flags of V-trace.
+    place, because flags of two of them would not fit together. Another algorithm than IMPACT, or a
+    flag of OF_V_TRACE, begins with the flags of V-trace.
     """
     names = str(chosen.get("preset") or "").split(",")
     given = [name for name in map(_full_name, names) if name in OF_VECTORS]
     if given:
         family = given[-1]
-    elif family == "impact-mujoco" and chosen.get("algorithm", "impact") != "impact":
+    elif family == "impact-mujoco" and _means_v_trace(chosen):
         family = "mujoco"
     return PRESETS[family].flags
+
+
+def _means_v_trace(chosen: Mapping[str, Any]) -> bool:
+    if "algorithm" in chosen:
+        return bool(chosen["algorithm"] != "impact")
+    return not OF_V_TRACE.isdisjoint(chosen)
 
 
 def preset_flags(names: str) -> dict[str, Any]:

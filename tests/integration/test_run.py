@@ -117,7 +117,7 @@ MISTAKES = {
     ),
     "image model on a vector": (["--env=CartPole-v1", "--model=nature"], "needs images"),
     "no closed form": (
-        ["--env=Pendulum-v1", "--algorithm=impala", "--kl_mask_kind=implied"],
+        ["--env=Pendulum-v1", "--use_kl_mask=True", "--kl_mask_kind=implied"],
         "--kl_mask_kind=kl_pi_mu",
     ),
     "several learners": (["--learner_count=2", "--reproducible=True"], "one learner was started"),
