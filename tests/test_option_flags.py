@@ -55,6 +55,17 @@ def test_real_numbers_begin_with_one_set_of_flags_that_fit_together(argv, algori
         assert getattr(flags, name) == getattr(expected, name), name
 
 
+def test_a_checkpoint_may_remember_a_preset_that_is_no_more():
+    assert resolve(*RESUME, checkpoint={"preset": "gone", "lr": 0.3}, family="vector").lr == 0.3
+
+
+def test_a_preset_of_a_flags_file_says_as_well_how_real_numbers_begin(tmp_path):
+    (tmp_path / "flags.yaml").write_text("preset: vector")
+    file = f"--flags_file={tmp_path / 'flags.yaml'}"
+    flags = resolve(file, "--preset=elite", family="impact-mujoco")
+    assert flags == resolve(file, "--preset=elite", family="vector")
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_valid_and_sets_what_it_says(name):
     flags = resolve(f"--preset={name}")

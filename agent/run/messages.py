@@ -64,7 +64,8 @@ def log_start(session: Session, folder: RunFolder) -> None:
         log.warning("no effect with --algorithm=%s: %s", flags.algorithm, named)
     log.info("%s", describe(env_config(flags), restorable=flags.reproducible))
     networks = describe_networks(blueprint.model_config, spec)
-    log.info("model %s; an action is %s", networks, spec.actions.describe())
+    actions = spec.actions.describe()
+    log.info("model %s; algorithm %s; an action is %s", networks, flags.algorithm, actions)
     _log_machine(blueprint)
     if spec.task_count > 1:
         _log_games(session)

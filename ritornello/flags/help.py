@@ -26,7 +26,8 @@ MAIN_FLAGS = tuple(name for name, field in Flags.model_fields.items() if marks_o
 FAMILIES = ("vector", "impact-mujoco", "image", "several-games")
 OF_THE_DEFAULTS = (
     "The defaults are those of Atari. Vectors, vectors with actions of real numbers, other images "
-    f"and several games begin with presets of theirs ({', '.join(FAMILIES)}); flags.json in a run's folder says what it used."
+    f"and several games begin with presets of theirs ({', '.join(FAMILIES)}); flags.json in a "
+    "run's folder says what it used."
 )
 EXAMPLES = """\
   python main.py                                   train on Pong

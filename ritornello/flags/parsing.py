@@ -28,7 +28,7 @@ from ritornello.flags.group import marks_of
 from ritornello.flags.names import OVERRIDES, named_values, unknown_option
 from ritornello.flags.options import Flags
 from ritornello.flags.parts import ALGORITHMS, NETWORKS, REPLAY, SINKS, check_trusted_kinds
-from ritornello.flags.presets import PRESETS, first_flags, preset_flags
+from ritornello.flags.presets import PRESETS, preset_flags, preset_names
 from ritornello.flags.problems import explained, lines_of
 from ritornello.replay.parameters import types_of_modules
 from ritornello.wrappers.env_kwargs import kwargs_text
@@ -52,6 +52,14 @@ NOT_FROM_START = {"seed"}
 # What `--help` shows as `none` may be typed so: a value of these that says there is none.
 MAY_BE_NONE = {
     name for name, field in Flags.model_fields.items() if NoneType in get_args(field.annotation)
+}
+
+# What environments that show vectors begin with: choices, and real numbers by V-trace or IMPACT.
+OF_VECTORS = ("vector", "mujoco", "impact-mujoco")
+# Who gives one of these means V-trace: IMPACT has nothing of the kind.
+OF_V_TRACE = {
+    *("policy_cloning_loss_weight", "value_cloning_loss_weight"),
+    *("kl_mask_kind", "kl_div_threshold"),
 }
 
 CLIPPING = "reward_clipping_method"
@@ -89,6 +97,7 @@ def parse(
     said = {**multi_train, **cli}
     file = _flags_file(said)
     # A preset that a checkpoint or a run's flags.json remembers is in its other flags already.
+    named = [*([] if file.is_record else _presets(file.values)), *_presets(said)]
     below = {} if file.is_record else _of_preset(file.values)
     preset = _of_preset(said)
     over = {**preset, **said}
@@ -119,7 +128,7 @@ def parse(
     )
     family: dict[str, Any] = {}
     if family_of is not None and env is not None:
-        family = first_flags(family_of(env, _env_kwargs(chosen)), chosen)
+        family = _first_flags(family_of(env, _env_kwargs(chosen)), named, chosen)
     if family.get(CLIPPING) == "none":  # a preset says how rewards are clipped, not whether
         for each in (below, preset):
             each.pop(CLIPPING, None)
@@ -137,6 +146,32 @@ def _flags_file(said: Mapping[str, Any]) -> FlagsFile:
     known = {name: name in NOT_FROM_CHECKPOINT for name in Flags.model_fields}
     file = read_flags_file(os.path.expanduser(path), known)
     return replace(file, values=_none_read(file.values))
+
+
+def _presets(values: Mapping[str, Any]) -> list[str]:
+    preset = values.get("preset")
+    return preset_names(str(preset)) if preset else []
+
+
+def _first_flags(family: str, named: Sequence[str], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags that an environment begins with; those that were `chosen` win over them.
+
+    They are the preset's whose name is `family`. A preset of OF_VECTORS among those that were
+    `named` takes its place, because flags of two of them would not fit together. Another algorithm
+    than IMPACT, or a flag of OF_V_TRACE, begins with the flags of V-trace.
+    """
+    given = [name for name in named if name in OF_VECTORS]
+    if given:
+        family = given[-1]
+    elif family == "impact-mujoco" and _means_v_trace(chosen):
+        family = "mujoco"
+    return PRESETS[family].flags
+
+
+def _means_v_trace(chosen: Mapping[str, Any]) -> bool:
+    if "algorithm" in chosen:
+        return bool(chosen["algorithm"] != "impact")
+    return not OF_V_TRACE.isdisjoint(chosen)
 
 
 def _of_preset(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,7 +110,7 @@ _MUJOCO: dict[str, Any] = {
 PRESETS: dict[str, Preset] = {
     "atari": Preset("Atari on a small machine; the default for Atari games", {}),
     "vector": Preset(
-        "small vector observations; the default for them",
+        "small vector observations; the default for them where actions are choices",
         {
             **_VECTORS,
             "environment_max_steps": 300_000,
@@ -351,57 +350,33 @@ PRESETS: dict[str, Preset] = {
 
 _NAMES = {american(name): name for name in PRESETS}
 
-# What environments that show vectors begin with: choices, and real numbers by V-trace or IMPACT.
-OF_VECTORS = ("vector", "mujoco", "impact-mujoco")
-# Who gives one of these means V-trace: IMPACT has nothing of the kind.
-OF_V_TRACE = {
-    *("policy_cloning_loss_weight", "value_cloning_loss_weight"),
-    *("kl_mask_kind", "kl_div_threshold"),
-}
 
+def preset_names(typed: str) -> list[str]:
+    """Return the names in a comma-separated list of presets.
 
-def first_flags(family: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags that an environment begins with; those that were `chosen` win over them.
-
-    They are the preset's that is named `family`. A preset of OF_VECTORS that was chosen takes its
-    place, because flags of two of them would not fit together. Another algorithm than IMPACT, or a
-    flag of OF_V_TRACE, begins with the flags of V-trace.
+    Raises:
+      ConfigError: on an unknown name.
     """
-    names = str(chosen.get("preset") or "").split(",")
-    given = [name for name in map(_full_name, names) if name in OF_VECTORS]
-    if given:
-        family = given[-1]
-    elif family == "impact-mujoco" and _means_v_trace(chosen):
-        family = "mujoco"
-    return PRESETS[family].flags
+    names = [_NAMES.get(american(part.strip()), part.strip()) for part in typed.split(",")]
+    for name in names:
+        if name not in PRESETS:
+            hint = did_you_mean(name, PRESETS) or f"expected {', '.join(PRESETS)}"
+            raise ConfigError(
+                f"--preset={shown_text(typed)}: there is no preset {shown(name)}; {hint}"
+            )
+    return names
 
 
-def _means_v_trace(chosen: Mapping[str, Any]) -> bool:
-    if "algorithm" in chosen:
-        return bool(chosen["algorithm"] != "impact")
-    return not OF_V_TRACE.isdisjoint(chosen)
-
-
-def preset_flags(names: str) -> dict[str, Any]:
+def preset_flags(typed: str) -> dict[str, Any]:
     """Return the flags of a comma-separated list of presets; later ones win.
 
     Raises:
       ConfigError: on an unknown name.
     """
     flags: dict[str, Any] = {}
-    for name in map(_full_name, names.split(",")):
-        if name not in PRESETS:
-            hint = did_you_mean(name, PRESETS) or f"expected {', '.join(PRESETS)}"
-            raise ConfigError(
-                f"--preset={shown_text(names)}: there is no preset {shown(name)}; {hint}"
-            )
+    for name in preset_names(typed):
         flags |= PRESETS[name].flags
     return flags
-
-
-def _full_name(typed: str) -> str:
-    name = typed.strip()
-    return _NAMES.get(american(name), name)
 
 
 def describe(preset: Preset) -> str:

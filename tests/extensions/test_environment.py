@@ -63,6 +63,7 @@ def test_images_and_vectors_have_families_of_their_own():
     assert family_of(LIGHT) == "image"
     assert family_of("CartPole-v1") == "vector"
     assert family_of("Pendulum-v1") == "impact-mujoco"
+    assert family_of("tests.worlds:tests/Mixed-v0") == "impact-mujoco", "choices and numbers"
     assert family_of("nowhere-v0") == "vector", "told later, with all that is wrong"
     flags = prepare([f"--env={LIGHT}", f"--env_kwargs={SMALL}"]).blueprint.flags
     assert (flags.frames_stacked, flags.skipped_frames, flags.reward_clipping_method) == (
