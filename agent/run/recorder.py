@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ritornello.agent.assembly import replay_configs
 from ritornello.agent.pools.worker_pool import HasProcesses, ProcessRow
 from ritornello.agent.run.experience import WorkerReport
 from ritornello.agent.run.memory import CapacityWatch, unrolls_when_full
@@ -28,6 +29,7 @@ from ritornello.metrics.meters import Speed
 from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import each_record
 from ritornello.metrics.sinks import Sink
+from ritornello.replay.parameters import renewal_updates
 
 if TYPE_CHECKING:
     from ritornello.agent.run.evaluating import Evaluating
@@ -46,7 +48,8 @@ class Recorder:
         self._run = run
         self._sink = sink
         self._evaluating = evaluating
-        self._diagnosis = Diagnosis()
+        configs = replay_configs(run.flags)
+        self._diagnosis = Diagnosis(renewal_updates(configs, run.flags.batch_size))
         self.findings: list[Finding] = []
         self._hardware = Hardware(self._earlier())
         self._capacity = CapacityWatch(unrolls_when_full(run.blueprint), run.flags)

@@ -30,7 +30,8 @@ JUDGED_GAMES = 1000  # Pong without --normalise_pixels needs 400 to 800 to rise 
 class Range:
     """Values of a metric in a healthy run, and the meaning of others: a row of the CSV.
 
-    In the file `low` may be "start": the lower limit is then the value at the run's start.
+    In the file `low` may be "start": the lower limit is then the value at the run's start. `high`
+    may end in "+renewal": it grows by the updates in which a circular buffer becomes new.
     """
 
     metric: str  # name, or pattern: `*` stands for the name of a buffer or the number of a game
@@ -40,12 +41,15 @@ class Range:
     too_low: str  # cause; what to turn. `{buffer}` stands for what `*` stands for
     too_high: str
     above_start: bool
+    grows: bool  # `high` grows by the updates of a renewal
 
     @property
     def healthy(self) -> str:
         """The range in words: "below 0.5"."""
         if self.above_start:
             return f"above its start after {JUDGED_GAMES} games"
+        if self.grows:
+            return f"below {self.high:g} (a circular buffer: plus the updates of its renewal)"
         if self.low is not None and self.high is not None:
             return f"{self.low:g} to {self.high:g}"
         return f"above {self.low:g}" if self.low is not None else f"below {self.high:g}"
@@ -60,11 +64,12 @@ def _read_ranges() -> tuple[Range, ...]:
             Range(
                 row["metric"],
                 limit(row["low"]),
-                limit(row["high"]),
+                limit(row["high"].removesuffix("+renewal")),
                 int(row["after_steps"]),
                 row["too_low"],
                 row["too_high"],
                 row["low"] == "start",
+                row["high"].endswith("+renewal"),
             )
             for row in csv.DictReader(file)
         )
@@ -126,8 +131,9 @@ class Diagnosis:
     thread-safe, on purpose: the thread that makes records owns it.
     """
 
-    def __init__(self) -> None:
-        """Start knowing nothing."""
+    def __init__(self, renewal_updates: int = 1) -> None:
+        """Start knowing nothing; a circular buffer is new after so many updates, without one 1."""
+        self._grows_by = renewal_updates - 1
         self._watches: dict[str, _Watch | None] = {}
 
     def add(self, record: Record) -> list[Finding]:
@@ -147,12 +153,17 @@ class Diagnosis:
         if record.agent_steps < wanted.after_steps or (wanted.above_start and low is None):
             return None
         is_low = low is not None and value <= low
-        is_high = wanted.high is not None and value >= wanted.high
+        high = wanted.high
+        if wanted.grows and high is not None:
+            high += self._grows_by
+        is_high = high is not None and value >= high
         if not watch.turns_bad(is_low or is_high, record.updates):
             return None
         healthy = wanted.healthy
         if wanted.above_start and low is not None:
             healthy = f"above {short(low)}, its start"
+        elif wanted.grows:
+            healthy = f"below {high:g}"
         cause = (wanted.too_low if is_low else wanted.too_high).format(buffer=name.split("/")[1])
         return Finding(record.agent_steps, name, value, healthy, cause)
 

@@ -32,6 +32,9 @@ from tests.agent.runs import Noted, make_blueprint
 class EveryRecord:
     """Finds something in each record."""
 
+    def __init__(self, renewal_updates):
+        pass
+
     def add(self, record):
         return [Finding(record.agent_steps, "loss/total", 9.0, "below 1", "it is too large")]
 

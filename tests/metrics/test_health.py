@@ -20,8 +20,8 @@ RETURN = "episode/return_mean"
 class Feeder:
     """Gives a diagnosis one record after the other."""
 
-    def __init__(self, *, agent_steps=10 * WARM_UP_STEPS, updates=100):
-        self.diagnosis = Diagnosis()
+    def __init__(self, *, agent_steps=10 * WARM_UP_STEPS, updates=100, renewal_updates=1):
+        self.diagnosis = Diagnosis(renewal_updates)
         self.steps, self.updates, self.per_record = agent_steps, 5000, updates
 
     def feed(self, metric, *values, games=0):
@@ -78,6 +78,13 @@ def test_each_limit_of_each_range_gives_a_finding_with_its_own_cause(wanted):
         outside = Feeder().feed(metric, *[limit + direction * margin] * 20)
         assert inside == []
         assert [finding.cause for finding in outside] == [text.format(buffer="elite")]
+
+
+def test_new_data_may_be_older_where_a_circular_buffer_is_used_up_before_it_is_learned_from():
+    """Eight batches, each used 20 times: the learner makes 160 updates while they are played."""
+    assert Feeder(renewal_updates=160).feed("lag/mean_updates", *[208] * 20) == []
+    (finding,) = Feeder(renewal_updates=160).feed("lag/mean_updates", *[210] * 20)
+    assert finding.healthy == "below 209"
 
 
 def test_a_run_whose_return_is_where_it_began_is_told_so():
