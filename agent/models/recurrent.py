@@ -22,8 +22,10 @@ def changed_rows(first: Tensor, keep_gradient: Tensor | None) -> list[bool]:
 
     `first` and `keep_gradient` are [T, B] bool, as for `ActorCritic.hidden`.
     """
-    if torch.compiler.is_exporting():
-        return [True] * len(first)  # numbers are not known yet
+    # Numbers are not known yet in an export. Nor may a GPU be asked for them while the step of an
+    # actor, which has one row, is recorded.
+    if torch.compiler.is_exporting() or len(first) == 1:
+        return [True] * len(first)
     changed = first.any(1)
     if keep_gradient is not None:
         changed = changed | ~keep_gradient.all(1)

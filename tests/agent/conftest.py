@@ -9,6 +9,20 @@ def _fixed_torch_generator():
 
 
 @pytest.fixture
+def refuse_questions(monkeypatch):
+    """Let tensors refuse to tell Python a number from now on, as on a GPU that is recording."""
+
+    def start():
+        def refused(*_):
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+        for name in ("tolist", "item", "cpu", "numpy", "__bool__", "__int__", "__float__"):
+            monkeypatch.setattr(torch.Tensor, name, refused)
+
+    return start
+
+
+@pytest.fixture
 def pools():
     """Every pool that is put here is stopped in the end."""
     pools = []

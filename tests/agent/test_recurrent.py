@@ -5,9 +5,11 @@ from torch import nn
 from ritornello.agent.assembly import model_config
 from ritornello.agent.models.base import Inputs
 from ritornello.agent.models.extra_inputs import ExtraInputs
+from ritornello.agent.models.pixels import OBSERVED_BATCHES
 from ritornello.agent.models.recurrent import RecurrentCore
 from ritornello.core.spec import CHOICE, ActionPart
 from ritornello.flags.parsing import parse
+from tests.agent.builders import make_batch, make_small_model, make_spec
 
 THREE_ACTIONS = (ActionPart(CHOICE, 3),)
 
@@ -124,6 +126,21 @@ def test_a_gradient_stops_where_it_is_not_kept():
     assert torch.equal(found, (rows >= torch.tensor([3, 0, 4, 0])) & (rows <= 5))
     before = reached(inputs, row=2, keep_gradient=keep)  # what is cut later is still learned from
     assert torch.equal(before, (rows >= torch.tensor([0, 0, 1, 0])) & (rows <= 2))
+
+
+@pytest.mark.parametrize("name", ["lstm", "attention"])
+def test_a_gpu_can_record_the_step_of_an_actor_with_a_memory(name, refuse_questions):
+    memory = {"use_lstm": True, "lstm_size": 8} if name == "lstm" else {"name": name}
+    spec = make_spec((2, 44, 40)) if name == "attention" else make_spec()
+    model, batch = make_small_model(spec, **memory), make_batch(spec)
+    if (pixels := model.pixel_statistics()) is not None:
+        pixels.batches.fill_(OBSERVED_BATCHES)
+    inputs = Inputs(*(None if part is None else part[0] for part in batch.inputs()))
+    state = torch.ones(len(inputs.first), model.state_count)
+    with torch.inference_mode():
+        model(inputs, state)  # as before a recording
+        refuse_questions()
+        model(inputs, state)
 
 
 @pytest.mark.parametrize(
