@@ -59,9 +59,10 @@ def policy_health(
     highest = seen.pi.highest_entropy(mask)
     if isinstance(highest, Tensor):
         highest = ((highest * valid).sum() / steps.sum().clamp(min=1)).clamp(min=1e-6)
+    elif highest == 0:
+        highest = math.log(2)  # one action has no entropy to speak of, and a finite share
     if highest is not None:
-        # With one action there is no entropy to speak of; log 2 keeps its share finite.
-        metrics["policy/entropy_fraction"] = metrics["policy/entropy"] / (highest or math.log(2))
+        metrics["policy/entropy_fraction"] = metrics["policy/entropy"] / highest
     metrics["vtrace/reset_fraction"] = batch.reset_row.float().mean()
     sum_of = {
         name.rsplit("/")[-1]: sum_of[name]

@@ -103,6 +103,16 @@ def test_what_is_never_allowed_has_no_gradient_and_everything_is_finite(name, po
         assert value.isfinite(), metric
 
 
+@pytest.mark.parametrize("name", ["impala", "laser and clear"])
+@pytest.mark.parametrize("masked", [False, True], ids=["", "masked"])
+def test_a_gpu_can_record_a_loss_whatever_is_allowed(name, masked, refuse_questions):
+    spec = make_spec(actions=ANY_ACTIONS["several choices"], masked=masked)
+    batch, model = make_batch(spec), make_small_model(spec)
+    algorithm_of_it = algorithm(name, model)
+    refuse_questions()
+    algorithm_of_it.loss(model, batch)
+
+
 def test_the_share_of_entropy_is_of_what_is_allowed():
     spec = make_spec(actions=4, masked=True)
     batch, model = make_batch(spec), make_small_model(spec)
