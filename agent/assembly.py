@@ -43,7 +43,7 @@ from ritornello.replay.parameters import (
     parse_replay_parameters,
     renewal_updates,
 )
-from ritornello.replay.several_games import split_by_task
+from ritornello.replay.several_games import played_games, split_by_task
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_of
 from ritornello.wrappers.registry import choose_backend, make_env_spec
@@ -338,6 +338,7 @@ class Blueprint:
             cuda_graph=flags.compile is not False,
             threads=choices.learner_threads if choices.device.type == "cpu" else 1,
             gradients_due=_gradients_due(flags),
+            games=played_games(task_shares(flags, self.env_spec)),
             group=group,
         )
 

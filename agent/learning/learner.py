@@ -8,7 +8,7 @@ Next to read: agent/run/experience.py, which makes batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -85,6 +85,7 @@ class Learner:
         cuda_graph: bool = True,
         threads: int = 1,
         gradients_due: Callable[[], bool] | None = None,
+        games: Collection[int] | None = None,
         group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
         """Prepare for training; `model` stays on its device.
@@ -101,6 +102,7 @@ class Learner:
           compile: run the torso through torch.compile; the first step then takes a minute.
           cuda_graph: on a GPU, replay what an update computes (agent/learning/recorded.py).
           gradients_due: whether an update also reports the gradient of each layer; None: never.
+          games: those that are played, whose images are waited for; None: all of the model.
           group: sums over the batches of all learners of the run.
         """
         algorithm.check(model)
@@ -122,6 +124,7 @@ class Learner:
         # PopArt scales the value head with the rewards, so its size says nothing.
         heads = {id(parameter) for parameter in model.value_head.parameters()}
         self._measured = [p for p in self._parameters if id(p) not in heads]
+        self._games = games
         self._observes = True  # whether the statistics of some observations may still move
         for network in (model, *algorithm.networks()):
             network.set_precision(precision)
@@ -190,7 +193,7 @@ class Learner:
             return self._loss_and_gradient(batch.layout.unpack(packed), moment, known)
 
         kind = None  # what the recorded work depends on besides tensors
-        if algorithm.is_pure() and not (self._observes and self.model.unsettled()):
+        if algorithm.is_pure() and not (self._observes and self.model.unsettled(self._games)):
             kind = (algorithm, algorithm.config, batch.layout, len(batch.packed))
         computed: Computed = self._compute_packed(work, kind, batch.packed, moment)
         for parameter, gradient in zip(self._parameters, computed.gradients, strict=True):
@@ -307,9 +310,8 @@ class Learner:
         """Return what restores all that moves before the optimiser's step."""
         parts = [self.model.value_head.snapshot(self.optimiser), self.algorithm.snapshot()]
         if self._observes:
-            unsettled = self.model.unsettled()
-            parts += [statistics.snapshot() for statistics in unsettled.values()]
-            self._observes = bool(unsettled)
+            parts += [statistics.snapshot() for statistics in self.model.unsettled().values()]
+            self._observes = bool(self.model.unsettled(self._games))
         return parts
 
     def _undo(self, restores: Restores) -> None:

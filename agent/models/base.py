@@ -17,7 +17,7 @@ float32 vector per column, so that nobody outside the core knows what is in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -191,12 +191,19 @@ class ActorCritic(nn.Module):
         found = (m for m in self.torso_net.modules() if isinstance(m, PixelStatistics))
         return next(found, None)
 
-    def unsettled(self) -> dict[int, PixelStatistics | VectorStatistics]:
-        """Return game -> statistics of observations, for those that `observe` may still change."""
+    def unsettled(
+        self, games: Collection[int] | None = None
+    ) -> dict[int, PixelStatistics | VectorStatistics]:
+        """Return game or part -> statistics of observations that `observe` may still change.
+
+        With `games`, those of other games are left out.
+        """
         if isinstance(self.torso_net, TorsoWithStatistics):
             return self.torso_net.unsettled()
         by_game = {
-            game: self.pixel_statistics(game) for game in range(max(1, len(self.game_pixels)))
+            game: self.pixel_statistics(game)
+            for game in range(max(1, len(self.game_pixels)))
+            if games is None or game in games
         }
         return {game: x for game, x in by_game.items() if x is not None and not x.is_settled}
 

@@ -76,11 +76,15 @@ def pair(config=CONFIG, spec=None, **model):
     plain, recording = (
         make_learner(make_small_model(spec, **model), config=config) for _ in range(2)
     )
-    recorder = ByHand(recording)
-    recording.record_with(recorder)
-    for group in recording.optimiser.param_groups:
+    return plain, recording, recorder_of(recording)
+
+
+def recorder_of(learner):
+    recorder = ByHand(learner)
+    learner.record_with(recorder)
+    for group in learner.optimiser.param_groups:
         group["lr"] = torch.tensor(group["lr"], dtype=torch.float64)  # as on a GPU
-    return plain, recording, recorder
+    return recorder
 
 
 def check_alike(one, other, **tolerances):
@@ -130,6 +134,20 @@ def test_nothing_is_recorded_while_pixels_are_observed(monkeypatch):
     assert not recorder.gradients.recordings
     step(learner, make_batch(PIXELS, seed=4), spec=PIXELS)
     assert tuple(recorder.gradients) == (1, 1)
+
+
+@pytest.mark.parametrize("played", [(0,), (0, 1)])
+def test_images_of_a_game_that_is_not_played_are_not_waited_for(monkeypatch, played):
+    monkeypatch.setattr("ritornello.agent.models.pixels.OBSERVED_BATCHES", 3)
+    model = make_small_model(PIXELS, tasks=2, name="impala_shallow", normalise_pixels="each")
+    learner = make_learner(model, games=played)
+    recorder = recorder_of(learner)
+    for seed in range(7):
+        batch = make_batch(PIXELS, seed=seed)  # all of it is of game 0
+        assert not batch.task_id.any()
+        step(learner, batch, spec=PIXELS)
+    assert list(model.unsettled()) == [1]
+    assert recorder.gradients.recordings == len(played) % 2
 
 
 def test_another_shape_is_computed_and_recorded_anew_at_its_second_batch():
