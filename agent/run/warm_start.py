@@ -135,7 +135,7 @@ def carry_over(
         if name == EPSILON:  # a new run explores anew
             weights[name] = drawn.clone()
             continue
-        if name.startswith(GAME_PIXELS) or OWN_PIXELS in name:
+        if name.startswith(GAME_PIXELS) or _is_of_images(name, fresh):
             weights[name] = _pixels(saved, name, drawn, sources).clone()
             continue
         tensor = saved[name].to(drawn.device)
@@ -149,6 +149,11 @@ def carry_over(
             tensor = torch.stack(rows)
         weights[name] = tensor.clone()
     return weights
+
+
+def _is_of_images(name: str, fresh: Mapping[str, Tensor]) -> bool:
+    """Whether a tensor belongs to a game's images; vectors are in the units of the first layer."""
+    return OWN_PIXELS in name and f"{name.rpartition('.')[0]}.batches" in fresh
 
 
 def _pixels(

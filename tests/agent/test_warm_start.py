@@ -16,6 +16,7 @@ from ritornello.agent.stored.checkpoint import Checkpoint, load
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.core.errors import CheckpointError, ConfigError
+from tests.agent.builders import make_small_model, make_spec
 from tests.agent.runs import QUIET, make_blueprint, saved_state, states_at_start
 
 ONE, OTHER = "tests.fakes:tests/Counting-v0", "tests.fakes:tests/Owing-v0"
@@ -136,15 +137,29 @@ def test_who_acts_by_values_of_actions_explores_anew_before_the_first_update():
 
 def test_what_the_pixels_of_a_game_look_like_follows_its_name():
     saved = {f"game_pixels.{game}.mean": torch.full((2,), float(game + 1)) for game in range(2)}
-    drawn, alone = torch.zeros(2), "torso_net.convs.0.statistics.mean"
-    assert carry_over(saved, {alone: drawn}, [1])[alone].tolist() == [2, 2]
-    assert carry_over(saved, {alone: drawn}, [None])[alone].tolist() == [0, 0]
+    saved |= {f"game_pixels.{game}.batches": torch.tensor(game) for game in range(2)}
+    drawn, pixels = torch.zeros(2), "torso_net.convs.0.statistics"
+    alone, fresh = f"{pixels}.mean", {f"{pixels}.batches": torch.tensor(0)}
+    fresh[alone] = drawn
+    assert carry_over(saved, fresh, [1])[alone].tolist() == [2, 2]
+    assert carry_over(saved, fresh, [None])[alone].tolist() == [0, 0]
     swapped = {f"game_pixels.{game}.mean": drawn for game in range(3)}
     found = carry_over(saved, swapped, [1, None, 0])
     assert [tensor[0].item() for tensor in found.values()] == [2, 0, 1]
     parts = {f"torso_net.{part}.statistics.mean": torch.full((2,), part) for part in (3, 4)}
+    parts |= {f"torso_net.{part}.statistics.batches": torch.full((2,), part) for part in (3, 4)}
     found = carry_over(parts, dict.fromkeys(parts, drawn), [0])
-    assert [tensor[0].item() for tensor in found.values()] == [3, 4], "each part has its own"
+    assert [tensor[0].item() for tensor in found.values()] == [3, 4] * 2, "each part has its own"
+
+
+def test_a_new_game_of_vectors_is_seen_in_the_units_of_the_network_that_goes_along():
+    spec = make_spec((6,))
+    old = make_small_model(spec, normalise_vectors=True)
+    vectors = torch.randn(200, 6) * torch.tensor([0.01, 0.1, 1.0, 10.0, 30.0, 100.0])
+    old.observe(vectors)
+    fresh = make_small_model(spec, normalise_vectors=True)
+    fresh.load_state_dict(carry_over(old.state_dict(), fresh.state_dict(), [None]))
+    torch.testing.assert_close(fresh.torso(vectors), old.torso(vectors))
 
 
 def test_weights_of_another_network_and_values_in_other_units_are_refused():
