@@ -46,6 +46,7 @@ class Tally:
             not played now; by default an equal number.
         """
         self.agent_steps = 0
+        self._frames = 0
         self.updates = 0
         self._environments = [1] * len(tasks) if environments is None else list(environments)
         self._steps_of_games = [0.0] * len(tasks)
@@ -96,6 +97,7 @@ class Tally:
     def book_block(self, stats: WorkerStats) -> None:
         """Book one block of unrolls."""
         self.agent_steps += stats.steps
+        self._frames += stats.steps * self._action_repeat
         self._add_steps(stats.steps)
         self._workers = self._workers + stats
 
@@ -120,7 +122,7 @@ class Tally:
         """Return the counters of this moment, with values."""
         return Record(
             agent_steps=self.agent_steps,
-            frames=self.agent_steps * self._action_repeat,
+            frames=self._frames,
             updates=self.updates,
             episodes=self.games.count,
             wall_s=self.wall_s,
@@ -160,6 +162,7 @@ class Tally:
         """Return the counters and the recent games (a copy)."""
         return {
             "agent_steps": self.agent_steps,
+            "frames": self._frames,
             "updates": self.updates,
             "steps_of_games": list(self._steps_of_games),
             "games": self.games.state_dict(),
@@ -169,6 +172,8 @@ class Tally:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state from `state_dict`; raise StateError if it is malformed."""
         self.agent_steps = whole(state, "agent_steps")
+        # An earlier version counted as if all sessions had skipped as many frames as the last.
+        self._frames = whole(state, "frames", default=self.agent_steps * self._action_repeat)
         self.updates = whole(state, "updates")
         with within("games"):
             self.games.load_state_dict(item(state, "games", dict))

@@ -189,6 +189,18 @@ def test_agent_steps_are_divided_among_the_games_by_the_environments_that_play_t
     assert "episode/agent_steps_0" not in busy_tally().record({}).values
 
 
+def test_frames_of_earlier_sessions_stay_what_they_were():
+    tally = busy_tally()  # 100 steps of 4 frames
+    resumed = Tally(action_repeat=2, window=3)
+    resumed.load_state_dict(tally.state_dict())
+    resumed.book_block(WorkerStats(steps=10))
+    assert resumed.counters().frames == 420
+    older = tally.state_dict()
+    del older["frames"]
+    resumed.load_state_dict(older)
+    assert resumed.counters().frames == 200
+
+
 @pytest.mark.parametrize("steps", [[60.0], [1.0, 2.0, 3.0], [-1.0, 61.0], [float("nan"), 60.0]])
 def test_a_checkpoint_with_steps_that_no_such_run_has_is_refused(steps):
     tally = Tally(4, 1, (PONG, INVADERS))
