@@ -158,13 +158,13 @@ def _check_is_of_run(checkpoint: Checkpoint) -> None:
 def _check_same(checkpoint: Checkpoint, blueprint: Blueprint) -> None:
     """Refuse another algorithm, optimiser, or unit of the values than those of the checkpoint."""
     flags, saved = blueprint.flags, checkpoint.state["flags"]
+    units = "Its values are in the units of that."
     # Flag, its value where the checkpoint does not say it, and what to do about another value.
     checks = [
         ("algorithm", "impala", NEW_RUN),  # earlier versions had no other
-        *(
-            (name, getattr(flags, name), f"Its values are in the units of that. {NEW_RUN}")
-            for name in ("use_popart", "reward_clipping_method")
-        ),
+        ("reward_clipping_method", flags.reward_clipping_method, f"{units} {NEW_RUN}"),
+        # Nor can a new run without PopArt start from what has learned with it (`warm_start`).
+        ("use_popart", flags.use_popart, f"{units} {NEW_RUN}" if flags.use_popart else units),
     ]
     if flags.load_optimizer_save:
         fresh = "--load_optimizer_save=False begins with a fresh optimiser."

@@ -120,6 +120,14 @@ def test_what_values_and_pixels_are_measured_in_cannot_be_switched(run, flag):
     refused(run, flag, match=f"{flag}, but .*expected the same")
 
 
+def test_a_new_run_is_named_as_the_way_only_where_it_is_one(run, tmp_path):
+    """Values in units of PopArt cannot be loaded without it either."""
+    for flag in ("--use_popart=False", "--reward_clipping_method=log"):
+        with pytest.raises(ConfigError) as refusal:
+            resumed(run, flag)
+        assert ("--load=<this one>" in str(refusal.value)) == (flag != "--use_popart=False")
+
+
 @pytest.mark.parametrize("flag", ["--worker_count=1", "--envs_per_worker=3"])
 def test_other_workers_are_refused_where_games_go_on_where_they_were(run, flag):
     refused(run, flag, match="with other workers, environments or games: expected the same")
