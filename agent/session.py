@@ -26,6 +26,7 @@ from ritornello.flags.earlier import modern
 from ritornello.flags.names import named_values
 from ritornello.flags.options import Flags, unset_schedule_steps
 from ritornello.flags.parsing import parse
+from ritornello.wrappers.config import BackendChoice
 from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.registry import make_env_spec, tried
 from ritornello.wrappers.trusted_modules import module_of
@@ -190,7 +191,7 @@ def _load(url: str) -> Checkpoint:
         raise
 
 
-def family_of(env: str, env_kwargs: str = "") -> str:
+def family_of(env: str, env_kwargs: str = "", backend: BackendChoice = "auto") -> str:
     """Return the name of the preset that is the default for `env`: ids joined with commas."""
     games = env.split(",")
     if all(is_atari(game) for game in games):
@@ -198,7 +199,7 @@ def family_of(env: str, env_kwargs: str = "") -> str:
     try:
         first = next(game for game in games if not is_atari(game))
         # Its spaces say it. `prepare` tries it out, and tells what is wrong beside what else is.
-        spec = tried(first, env_kwargs).spec
+        spec = tried(first, env_kwargs, backend).spec
     except ConfigError:
         return "vector"
     if spec.shows_images:

@@ -17,7 +17,7 @@ def trusting_nobody(monkeypatch):
 
 
 def resolve(*argv, checkpoint=None, family="atari"):
-    return parse(argv, lambda url: checkpoint or {}, lambda env, _: family)
+    return parse(argv, lambda url: checkpoint or {}, lambda *_: family)
 
 
 def written(tmp_path, text, name="run.yaml"):

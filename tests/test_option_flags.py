@@ -11,7 +11,7 @@ from ritornello.replay.registry import SHIPPED, sampler_of
 
 
 def resolve(*argv, checkpoint=None, family="atari"):
-    return parse(argv, lambda url: checkpoint or {}, lambda env, env_kwargs: family)
+    return parse(argv, lambda url: checkpoint or {}, lambda env, env_kwargs, backend: family)
 
 
 def overrides(tmp_path, **values):
@@ -384,7 +384,7 @@ def test_sizes_beyond_all_sense_are_refused_before_anything_is_made_of_them(flag
 )
 def test_a_preset_says_how_rewards_are_clipped_and_the_family_whether(typed, method):
     argv = ("--env=CartPole-v1", "--preset=impala-shallow", *typed)
-    flags = parse(argv, family_of=lambda env, kwargs: "vector")
+    flags = parse(argv, family_of=lambda env, kwargs, backend: "vector")
     assert flags.reward_clipping_method == method
-    flags = parse(argv, family_of=lambda env, kwargs: "atari")
+    flags = parse(argv, family_of=lambda env, kwargs, backend: "atari")
     assert flags.reward_clipping_method in ("abs_one_clamp", method)

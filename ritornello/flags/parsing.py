@@ -31,6 +31,7 @@ from ritornello.flags.parts import ALGORITHMS, NETWORKS, REPLAY, SINKS, check_tr
 from ritornello.flags.presets import PRESETS, preset_flags, preset_names
 from ritornello.flags.problems import explained, lines_of
 from ritornello.replay.parameters import types_of_modules
+from ritornello.wrappers.config import BackendChoice
 from ritornello.wrappers.env_kwargs import kwargs_text
 from ritornello.wrappers.games import expand_games
 from ritornello.wrappers.trusted_modules import (
@@ -72,7 +73,7 @@ OF_ATARI = {name for name, field in Flags.model_fields.items() if marks_of(field
 def parse(
     argv: Sequence[str],
     load_checkpoint_flags: Callable[[str], Mapping[str, Any]] | None = None,
-    family_of: Callable[[str, str], str] | None = None,
+    family_of: Callable[[str, str, BackendChoice], str] | None = None,
 ) -> Flags:
     """Resolve the flags of one invocation.
 
@@ -80,8 +81,8 @@ def parse(
       argv: the command line without the program's name.
       load_checkpoint_flags: url -> the flags stored in that checkpoint. Not called in a new run
         with freshly initialised weights.
-      family_of: environment id and arguments (wrappers/env_kwargs.py) -> name of the preset that is
-        the default for such environments.
+      family_of: environment id, arguments (wrappers/env_kwargs.py) and backend -> name of the preset
+        that is the default for such environments.
 
     Raises:
       ConfigError: with every problem found, one a line. Or if a file names an environment of a
@@ -128,7 +129,8 @@ def parse(
     )
     family: dict[str, Any] = {}
     if family_of is not None and env is not None:
-        family = _first_flags(family_of(env, _env_kwargs(chosen)), named, chosen)
+        name = family_of(env, _env_kwargs(chosen), _env_backend(chosen))
+        family = _first_flags(name, named, chosen)
     if family.get(CLIPPING) == "none":  # a preset says how rewards are clipped, not whether
         for each in (below, preset):
             each.pop(CLIPPING, None)
@@ -238,6 +240,12 @@ def _env_kwargs(values: Mapping[str, Any]) -> str:
         return kwargs_text(values.get("env_kwargs", ""))
     except ConfigError:
         return ""
+
+
+def _env_backend(values: Mapping[str, Any]) -> BackendChoice:
+    """Return the backend of environments; "auto" if it is invalid (reported later)."""
+    backend = values.get("env_backend")
+    return next((known for known in get_args(BackendChoice) if known == backend), "auto")
 
 
 def _env_ids(env: str) -> str | None:

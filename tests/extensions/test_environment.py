@@ -73,6 +73,14 @@ def test_images_and_vectors_have_families_of_their_own():
     )
 
 
+def test_a_family_is_that_of_the_backend_which_is_asked_for():
+    argv = ["--env_backend=gymnasium_vector", '--env_kwargs={"vectorization_mode": "sync"}']
+    assert parse(["--env=Pendulum-v1", *argv], family_of=family_of).algorithm == "impact"
+    assert prepare([f"--env={LIGHT}", *argv]).blueprint.flags.frames_stacked == 1, "of images"
+    with pytest.raises(ConfigError, match="--env_backend=nothing: "):
+        parse(["--env=CartPole-v1", "--env_backend=nothing"], family_of=family_of)
+
+
 @pytest.mark.parametrize(
     ("said", "message"),
     [
