@@ -29,7 +29,7 @@ from ritornello.flags.parsing import parse
 from ritornello.wrappers.config import BackendChoice
 from ritornello.wrappers.env_ids import check_env_id, is_atari
 from ritornello.wrappers.registry import make_env_spec, tried
-from ritornello.wrappers.trusted_modules import module_of
+from ritornello.wrappers.trusted_modules import module_of, without_modules
 
 if TYPE_CHECKING:
     from ritornello.agent.stored.checkpoint import Checkpoint
@@ -69,11 +69,6 @@ def prepare(argv: Sequence[str], place: Place = ALONE_HERE) -> Session:
         raise
 
 
-def _without_modules(envs: Sequence[str]) -> list[str]:
-    """Return the ids of games without their modules, whose names may have changed since."""
-    return [env.rpartition(":")[2] for env in envs]
-
-
 def _resolve(
     argv: Sequence[str], flags: Flags, loaded: Mapping[str, Checkpoint], coordinator: Coordinator
 ) -> Session:
@@ -88,10 +83,11 @@ def _resolve(
     begins = flags.op_mode == "train" or (flags.op_mode == "train_w_load" and is_model)
     if checkpoint is not None:
         saved = EnvSpec.from_dict(checkpoint.state["env_spec"])
+        are_its_games = without_modules(flags.env) == without_modules(saved.env_id)
         if flags.op_mode == "test":
             # The model is of its own games, whichever it is to play, and its weights tell how it
             # acts: a test needs no algorithm of a user's own.
-            update = {"env": saved.env_id}
+            update = {} if are_its_games else {"env": saved.env_id}
             if module_of(flags.algorithm):
                 from ritornello.agent.models.action_values import EPSILON
 
@@ -100,7 +96,7 @@ def _resolve(
             flags = flags.model_copy(update=update)
         elif begins and flags.action_set in ("", "all"):
             flags = _with_actions_of(checkpoint, flags)
-        elif not begins and _without_modules(envs) != _without_modules(saved.tasks):
+        elif not begins and not are_its_games:
             raise CheckpointError(
                 f"{checkpoint.path} is of a run of {shown_text(saved.env_id)}, got "
                 f"--env={flags.env}: expected the same games in the same order to resume it. To "

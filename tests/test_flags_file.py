@@ -83,8 +83,9 @@ def test_what_the_file_says_of_its_games_goes_with_them(tmp_path, typed):
     file = written(tmp_path, json.dumps(games), "mine.json")
     flags = resolve(file, typed)
     assert (flags.env_shares, flags.env_kwargs, flags.lr) == ((), "", 0.3)
-    flags = resolve(file, "--env=C,D")
-    assert (flags.env_shares, flags.env_kwargs) == ((2, 1), '{"size": 5}')
+    for same in ("C,D", "a.module.that_was_moved:C,D"):
+        flags = resolve(file, f"--env={same}")
+        assert (flags.env_shares, flags.env_kwargs) == ((2, 1), '{"size": 5}')
 
 
 def test_what_is_done_read_and_written_where_is_typed(tmp_path):

@@ -34,6 +34,11 @@ def module_of(env_id: str) -> str:
     return env_id.rpartition(":")[0]
 
 
+def without_modules(env_ids: str) -> list[str]:
+    """Return the ids, joined with commas, without their modules, whose names may have changed."""
+    return [env_id.rpartition(":")[2] for env_id in env_ids.split(",")]
+
+
 def trust_modules_of(names: str) -> None:
     """Allow the modules in `names`, joined with commas, that the user has typed."""
     _trusted.update(filter(None, map(module_of, names.split(","))))

@@ -40,6 +40,7 @@ from ritornello.wrappers.trusted_modules import (
     trust_every_module,
     trust_kwargs,
     trust_modules_of,
+    without_modules,
 )
 
 # Values that belong to one invocation and never come back from a checkpoint.
@@ -196,8 +197,10 @@ def _forget_games(values: dict[str, Any], own: Mapping[str, Any], above: Mapping
     are the same with those of a preset among them, which may name the games. `above` has all flags
     that win over `values`.
     """
-    both = "env" in own and "env" in above
-    if both and _env_ids(str(above["env"])) != _env_ids(str(own["env"])):
+    if not ("env" in own and "env" in above):
+        return
+    now, then = (without_modules(_env_ids(str(flags["env"])) or "") for flags in (above, own))
+    if now != then:
         values.pop("env_shares", None)
         values.pop("env_kwargs", None)
 

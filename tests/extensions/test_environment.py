@@ -15,6 +15,7 @@ from gymnasium.wrappers import NormalizeObservation
 
 from ritornello.agent.run.messages import next_command
 from ritornello.agent.session import family_of, prepare
+from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.core.errors import ConfigError
 from ritornello.core.project import PROJECT_ROOT, main_command
 from ritornello.flags.options import Flags
@@ -24,6 +25,7 @@ from ritornello.wrappers.check import check, main
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_text
 from ritornello.wrappers.registry import make_env_spec, make_env_vector, tried
+from tests.agent.runs import make_blueprint, saved_state
 from tests.extensions import own_environment
 from tests.extensions.runs import new_folder, saved_in, trained
 from tests.wrappers.lying import registered
@@ -127,6 +129,19 @@ def test_the_arguments_of_another_environment_do_not_come_along():
     command = ["--op_mode=train", "--load_model_url=x"]
     assert parse(command, lambda url: stored).env_kwargs == SMALL
     assert parse([*command, "--env=CartPole-v1"], lambda url: stored).env_kwargs == ""
+
+
+@pytest.mark.parametrize("mode", ["test", "train_w_load"])
+def test_the_arguments_of_an_environment_whose_module_has_moved_come_along(tmp_path, mode):
+    old, now = ("tests.extensions.before:Own/Light-v0", LIGHT)
+    blueprint = make_blueprint(LIGHT, env_kwargs=SMALL)
+    stored = {"flags": {**blueprint.flags.to_json(), "env": old}}
+    stored["env_spec"] = {**blueprint.env_spec.to_dict(), "env_id": old}
+    state = saved_state(blueprint, **stored)
+    path = CheckpointWriter(tmp_path).save(state, updates=1, agent_steps=1)
+    argv = [f"--op_mode={mode}", f"--load_model_url={path}", f"--env={now}"]
+    flags = prepare(argv).blueprint.flags
+    assert (flags.env, flags.env_kwargs) == (now, SMALL)
 
 
 class Silent(gymnasium.Env):
