@@ -113,14 +113,14 @@ def _joined(parts: Mapping[tuple[Any, ...], str]) -> str:
 
 
 def _chosen(leaf: Mapping[str, Any]) -> str:
-    """Return the expression of one leaf of the environment's action."""
+    """Return the expression of one leaf of the environment's action, of the dtype of its space."""
     path, shape = leaf["path"], leaf["shape"]
     first, end = leaf["columns"]
     own = f"np.ravel(action[0])[{first}:{end}]" if path else "action[0]"
-    own += f".reshape({tuple(shape)})" if shape else "[0]" * bool(path)
+    start = f" + {leaf['start']}" if np.any(leaf.get("start", 0)) else ""
+    if leaf["kind"] == "choice" and not shape:
+        return f"int({own}{'[0]' * bool(path)}){start}"
+    own, space = f"{own}.reshape({tuple(shape)})", f"env.action_space{path}"
     if leaf["kind"] == "numbers":
-        space = f"env.action_space{path}"
-        return f"np.clip({own}, {space}.low, {space}.high)"
-    if path:  # beside real numbers, a choice is one too
-        own = f"{own}.astype(int)" if shape else f"int({own})"
-    return f"{own} + {leaf['start']}" if np.any(leaf["start"]) else own
+        own = f"np.clip({own}, {space}.low, {space}.high)"
+    return f"np.asarray({own}{start}, {space}.dtype)"

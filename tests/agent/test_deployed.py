@@ -5,12 +5,16 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.utils.env_checker import data_equivalence
 
 from ritornello import load_agent
+from ritornello.agent.deployed import page, preprocessing
 from ritornello.agent.deployed.formats import NETWORKS as FILES
 from ritornello.agent.deployed.formats import largest_difference, network_file, runner
 from ritornello.agent.deployed.graph import ActingGraph
@@ -22,6 +26,7 @@ from ritornello.analysis import playing
 from ritornello.core import faults
 from ritornello.core.spec import CHOICE
 from ritornello.flags.parts import NETWORKS
+from ritornello.wrappers.gym_actions import ActionCode
 from ritornello.wrappers.registry import make_env_vector
 from tests.agent.builders import ANY_ACTIONS, make_spec
 from tests.agent.test_parts import SPEC as PARTS
@@ -248,6 +253,29 @@ def test_the_script_of_the_page_plays_the_game_that_the_agent_plays(
         observation, reward, terminated, truncated, info = world.step(action)
         score, over = score + reward, terminated or truncated
     assert score_of_the_page(tmp_path / "out") == pytest.approx(score, rel=1e-5)
+
+
+HALF = Box(-0.1, 0.3, (), np.float16)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        *(HALF, Box(-0.1, 0.3, (2, 1), np.float64), Box(-0.1, np.inf, (1,), np.float32)),
+        *(Discrete(9, start=-3), MultiBinary((2, 2)), MultiDiscrete([9], dtype=np.int8)),
+        MultiDiscrete([[3, 9], [8, 7]], start=[[0, 5], [-3, 1]], dtype=np.int8),
+        Dict({"it's [1]": Tuple((Discrete(9), MultiDiscrete([9], start=[4], dtype=np.int32)))}),
+        Tuple((HALF, Dict({"a": Discrete(9, start=3), "b": MultiBinary(2), "c": HALF}))),
+    ],
+    ids=str,
+)
+def test_the_script_of_the_page_acts_as_training_does(space):
+    env, code = SimpleNamespace(action_space=space), ActionCode(space)
+    row = np.ones(code.actions.shape, code.actions.dtype)  # beyond the bounds of numbers
+    said = {"np": np, "env": env, "action": row[None]}
+    done = eval(page._decoded(preprocessing._action(env)), said)
+    assert space.contains(done)
+    assert data_equivalence(done, code.decode(row.tolist()))
 
 
 @pytest.mark.parametrize("kind", KINDS)
