@@ -241,11 +241,16 @@ class Blueprint:
 
     @classmethod
     def draw(
-        cls, flags: Flags, place: Place = ALONE_HERE, worker_count: int | None = None
+        cls,
+        flags: Flags,
+        place: Place = ALONE_HERE,
+        worker_count: int | None = None,
+        spec: EnvSpec | None = None,
     ) -> Blueprint:
         """Resolve flags against the environment and the machine. Starts nothing.
 
-        `worker_count` is the number of workers on a cluster, if the flag does not give it.
+        `worker_count` is the number of workers on a cluster, if the flag does not give it. `spec`
+        is what the environment shows, where that is known and none is to be made.
 
         Raises:
           ConfigError: if the flags cannot be honoured here.
@@ -257,9 +262,10 @@ class Blueprint:
                 from ritornello.agent.cluster.ray_cluster import check_ray
 
                 check_ray()
-        config = env_config(flags)
-        choose_backend(config, restorable=flags.reproducible and flags.op_mode != "test")
-        spec = make_env_spec(config)
+        if spec is None:
+            config = env_config(flags)
+            choose_backend(config, restorable=flags.reproducible and flags.op_mode != "test")
+            spec = make_env_spec(config)
         choices = choose(
             flags,
             is_image=spec.is_image,

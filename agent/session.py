@@ -10,6 +10,7 @@ import os
 import secrets
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from ritornello.flags.options import Flags, unset_schedule_steps
 from ritornello.flags.parsing import parse
 from ritornello.wrappers.config import BackendChoice
 from ritornello.wrappers.env_ids import check_env_id, is_atari
-from ritornello.wrappers.registry import make_env_spec, tried
+from ritornello.wrappers.registry import choose_backend, make_env_spec, tried
 from ritornello.wrappers.trusted_modules import module_of, without_modules
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _resolve(
     if flags.seed is None:
         seed = int(coordinator.broadcast(str(secrets.randbits(31))))
         flags = flags.model_copy(update={"seed": seed})
-    checkpoint = loaded.get(flags.load_model_url or "")
+    checkpoint, spec = loaded.get(flags.load_model_url or ""), None
     is_model = checkpoint is not None and not checkpoint.can_resume
     begins = flags.op_mode == "train" or (flags.op_mode == "train_w_load" and is_model)
     if checkpoint is not None:
@@ -87,6 +88,8 @@ def _resolve(
         if flags.op_mode == "test":
             # The model is of its own games, whichever it is to play, and its weights tell how it
             # acts: a test needs no algorithm of a user's own.
+            if not are_its_games and not set(envs) <= set(saved.tasks):
+                spec = _spec_of_visitor(checkpoint, flags, envs)
             update = {} if are_its_games else {"env": saved.env_id}
             if module_of(flags.algorithm):
                 from ritornello.agent.models.action_values import EPSILON
@@ -105,7 +108,7 @@ def _resolve(
             )
         if flags.op_mode == "train_w_load" and not begins:
             flags = _with_schedule_of(checkpoint, flags, argv)
-    blueprint = Blueprint.draw(flags, coordinator.place, _workers_that_fit(flags))
+    blueprint = Blueprint.draw(flags, coordinator.place, _workers_that_fit(flags), spec)
     shapes, start = model_of_shapes(flags, blueprint.env_spec), None
     if checkpoint is not None and begins:
         from ritornello.agent.run.warm_start import warm_start
@@ -121,6 +124,23 @@ def _resolve(
         checkpoint = check_session(checkpoint, blueprint)
     _check_before(blueprint, shapes, None if begins else checkpoint, envs)
     return Session(blueprint, checkpoint, list(argv), start, envs, coordinator)
+
+
+def _spec_of_visitor(checkpoint: Checkpoint, flags: Flags, envs: Sequence[str]) -> EnvSpec:
+    """Return the spec of an agent's own games, which is to play others: `envs`.
+
+    Its own are not made: --env_kwargs are for those that it visits, and its module may be gone.
+
+    Raises:
+      ConfigError: if an environment cannot be made, or has no such actions.
+      CheckpointError: if one shows something else than the agent's.
+    """
+    saved = EnvSpec.from_dict(checkpoint.state["env_spec"])
+    for env in envs:
+        config = replace(env_config(flags), env_id=env, actions=saved.action_meanings)
+        choose_backend(config)
+        checkpoint.check_spec(make_env_spec(config))
+    return saved
 
 
 def _check_before(

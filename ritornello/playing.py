@@ -31,7 +31,7 @@ from ritornello.analysis import playing
 from ritornello.analysis.playing import LoadedAgent
 from ritornello.command import command_line, path_text
 from ritornello.core.errors import ConfigError, ShapeError
-from ritornello.core.plain_data import shown
+from ritornello.core.plain_data import shown, shown_text
 from ritornello.core.rng import child_seed
 from ritornello.core.spec import ActionSpec, EnvSpec
 from ritornello.interpreter import trusting_for_now
@@ -79,7 +79,8 @@ class Agent:
         self.reset()
 
     def __repr__(self) -> str:
-        return f"<Agent {self._loaded.label}: {self.spec.env_id}, {self.agent_steps:,} agent steps>"
+        games = shown_text(self.spec.env_id)  # the file's own words, if the agent plays elsewhere
+        return f"<Agent {self._loaded.label}: {games}, {self.agent_steps:,} agent steps>"
 
     @property
     def spec(self) -> EnvSpec:

@@ -24,6 +24,7 @@ from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.agent.testing.player import Player, Step, env_seeds, game_config, make_filmed_env
 from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown_text
 from ritornello.core.spec import EnvSpec
 from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.registry import make_env_vector
@@ -86,8 +87,8 @@ def load_agent(url: str, overrides: Sequence[str] = ()) -> LoadedAgent:
     foreign = set(session.envs) - set(blueprint.env_spec.tasks)
     if foreign and len(session.envs) > 1:
         raise ConfigError(
-            f"{url} plays {blueprint.env_spec.env_id}, got --env={','.join(session.envs)}: "
-            "expected some of these, or one other game."
+            f"{url} plays {shown_text(blueprint.env_spec.env_id)}, got "
+            f"--env={','.join(session.envs)}: expected some of these, or one other game."
         )
     path = checkpoint.path.resolve()
     run = run_of(path)

@@ -191,17 +191,18 @@ def _merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _forget_games(values: dict[str, Any], own: Mapping[str, Any], above: Mapping[str, Any]) -> None:
-    """Drop the shares and arguments of games from `values` if other games are played.
+    """Drop the shares of games from `values` if other games are played, and their arguments.
 
-    `values` are the flags of one source; without games of their own they are for any games. `own`
-    are the same with those of a preset among them, which may name the games. `above` has all flags
-    that win over `values`.
+    Arguments are of each game: some of the games alone keep them. `values` are the flags of one
+    source; without games of their own they are for any games. `own` are the same with those of a
+    preset among them, which may name the games. `above` has all flags that win over `values`.
     """
     if not ("env" in own and "env" in above):
         return
     now, then = (without_modules(_env_ids(str(flags["env"])) or "") for flags in (above, own))
     if now != then:
         values.pop("env_shares", None)
+    if not set(now) <= set(then):
         values.pop("env_kwargs", None)
 
 

@@ -16,7 +16,7 @@ from gymnasium.wrappers import NormalizeObservation
 from ritornello.agent.run.messages import next_command
 from ritornello.agent.session import family_of, prepare
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
-from ritornello.core.errors import ConfigError
+from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.project import PROJECT_ROOT, main_command
 from ritornello.flags.options import Flags
 from ritornello.flags.parsing import parse
@@ -26,6 +26,7 @@ from ritornello.wrappers.config import EnvConfig
 from ritornello.wrappers.env_kwargs import kwargs_text
 from ritornello.wrappers.registry import make_env_spec, make_env_vector, tried
 from tests.agent.runs import make_blueprint, saved_state
+from tests.analysis.agents import draw_blueprint, write_agent
 from tests.extensions import own_environment
 from tests.extensions.runs import new_folder, saved_in, trained
 from tests.wrappers.lying import registered
@@ -129,6 +130,31 @@ def test_the_arguments_of_another_environment_do_not_come_along():
     command = ["--op_mode=train", "--load_model_url=x"]
     assert parse(command, lambda url: stored).env_kwargs == SMALL
     assert parse([*command, "--env=CartPole-v1"], lambda url: stored).env_kwargs == ""
+    stored |= {"env": f"{LIGHT},Own/Other-v0", "env_shares": [1, 2]}
+    flags = parse([*command, f"--env={LIGHT}"], lambda url: stored)
+    assert (flags.env_kwargs, flags.env_shares) == (SMALL, ()), "of one of its games"
+
+
+@pytest.mark.parametrize("given", [(), ('--env_kwargs={"lamps": 5}',)])
+def test_a_game_that_is_visited_has_arguments_of_its_own(tmp_path, given):
+    agent, made = write_agent(tmp_path / "agent", f"--env_kwargs={SMALL}", env=LIGHT), []
+
+    def visited(height=12, lamps=0):
+        made.append(lamps)
+        return own_environment.Light(height)
+
+    argv = ["--op_mode=test", f"--load_model_url={agent}", "--test_episode_count=1", *given]
+    with registered(visited, "tests/Visited-v0") as config:
+        argv = [*argv, f"--env={config.env_id}", f"--results_dir={tmp_path}"]
+        session = prepare(argv)
+        assert session.run() == 0
+        assert set(made) == {5 if given else 0}
+        assert (
+            session.blueprint.env_spec
+            == draw_blueprint(f"--env_kwargs={SMALL}", env=LIGHT).env_spec
+        )
+        with pytest.raises(CheckpointError, match=r"does not fit tests/Visited-v0:\n  frame_shape"):
+            prepare([*argv, '--env_kwargs={"height": 13}'])
 
 
 @pytest.mark.parametrize("mode", ["test", "train_w_load"])
