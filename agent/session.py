@@ -76,10 +76,10 @@ def _resolve(
     envs = tuple(flags.env.split(","))
     for env_id in envs:
         check_env_id(env_id)
-    if flags.seed is None:
-        seed = int(coordinator.broadcast(str(secrets.randbits(31))))
-        flags = flags.model_copy(update={"seed": seed})
     checkpoint, spec = loaded.get(flags.load_model_url or ""), None
+    if flags.seed is None:
+        seed = int(coordinator.broadcast(str(_seed_for(flags, checkpoint))))
+        flags = flags.model_copy(update={"seed": seed})
     is_model = checkpoint is not None and not checkpoint.can_resume
     begins = flags.op_mode == "train" or (flags.op_mode == "train_w_load" and is_model)
     if checkpoint is not None:
@@ -160,6 +160,16 @@ def _check_before(
             from ritornello.agent.testing.evaluation import evaluation_blueprint
 
             evaluation_blueprint(blueprint)  # and if there are no such rules
+
+
+def _seed_for(flags: Flags, checkpoint: Checkpoint | None) -> int:
+    """Return the seed of a session that names none: drawn, or that of an exact resume's run."""
+    resumes = flags.reproducible and flags.op_mode == "train_w_load"
+    if resumes and checkpoint is not None and checkpoint.state.get("serial"):
+        seed = checkpoint.state["flags"].get("seed")
+        if type(seed) is int and seed >= 0:
+            return seed
+    return secrets.randbits(31)
 
 
 def _workers_that_fit(flags: Flags) -> int | None:

@@ -213,6 +213,13 @@ def _check_exactness(checkpoint: Checkpoint, blueprint: Blueprint) -> list[str]:
             "the checkpoint is not of a reproducible run: its games begin anew, and only what "
             "follows can be repeated exactly"
         ]
+    then = checkpoint.state["flags"].get("seed")
+    if type(then) is int and then != flags.seed:  # nobody would see it: the state has all streams
+        raise ConfigError(
+            f"--seed={flags.seed}, but {checkpoint.path} is of a reproducible run with "
+            f"--seed={then}, whose random streams go on: leave --seed out. --reproducible=False "
+            "goes on with another seed."
+        )
     if _layout_of_state(serial, blueprint) != _layout_of_flags(blueprint):
         raise ConfigError(
             f"{checkpoint.path} is of a reproducible run with other workers, environments or "

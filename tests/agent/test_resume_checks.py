@@ -134,6 +134,24 @@ def test_other_workers_are_refused_where_games_go_on_where_they_were(run, flag):
     assert "cannot be repeated from here" in notes(run, flag, "--reproducible=False")[0]
 
 
+@pytest.mark.parametrize("flag", ["--load_replay=False", "--new_run_folder=True"])
+def test_another_seed_is_refused_where_random_streams_go_on_where_they_were(run, flag):
+    told = "--seed=2, but .*a reproducible run with --seed=1, .*leave --seed out"
+    refused(run, "--seed=2", flag, match=told)
+    assert notes(run, "--seed=1", "--new_run_folder=True") == ()
+    session = resumed(run, "--seed=2", "--reproducible=False")
+    assert session.blueprint.flags.seed == 2
+
+
+def test_a_reproducible_run_whose_seed_is_drawn_goes_on_with_its_own(run):
+    assert resumed(run, "--seed=none").blueprint.flags.seed == 1
+    state = load(run).state
+    for seed, now in ((0, "none"), (None, "none"), (None, "5")):
+        flags = {**state["flags"], "seed": seed}
+        write_tree(load(run).path, encode({**state, "flags": flags}))
+        assert notes(run) == notes(run, f"--seed={now}") == ()
+
+
 def test_replay_contents_of_one_learner_are_not_lost_to_several(run):
     session = resumed(run, "--reproducible=False")
     two = replace(session.blueprint, place=Place(0, 2, 0, 2))
