@@ -35,6 +35,7 @@ from ritornello.core.file_lock import FileLock
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.core.project import PLAIN_SEQUENCE
 from ritornello.core.run_layout import SEQUENCE
+from ritornello.metrics.record import Record
 from ritornello.metrics.run_files import last_record
 from ritornello.sequences.checks import keepable
 from ritornello.sequences.forms import Form, Name, checked
@@ -244,10 +245,14 @@ class SequenceFolder:
         # Names end in the time, but a clock can be put back while a run is begun anew.
         return sorted(found, key=lambda made: (made.has_checkpoint(), made.path))
 
+    def newest_record(self, run: RunState) -> Record | None:
+        """Return the last record of the folder that counts; None if there is none."""
+        made = self.run_folders(run)
+        return last_record(made[-1].path) if made else None
+
     def seconds_of(self, run: RunState) -> float:
         """Return the time of a run so far, which a killed multi_train.py could not note in full."""
-        made = self.run_folders(run)
-        record = last_record(made[-1].path) if made else None
+        record = self.newest_record(run)
         # The clock of a run that goes on from another one goes on as well.
         known_s = 0.0 if record is None or goes_on(run.flags) else record.wall_s
         return max(run.seconds, round(known_s, 1))

@@ -15,7 +15,6 @@ from rich.markup import escape
 from ritornello.core.plain_data import shown_text
 from ritornello.metrics.curve import RETURN
 from ritornello.metrics.output_thread import OutputThread
-from ritornello.metrics.run_files import last_record
 from ritornello.metrics.text import duration
 from ritornello.sequences.folder import RunState, SequenceFolder
 
@@ -101,8 +100,7 @@ class Progress:
 def line_on(folder: SequenceFolder, run: RunState, seconds: float) -> str:
     """Return a line on a run that has taken `seconds`, and on how long the others will take."""
     number = next(n for n, each in enumerate(folder.runs, start=1) if each.name == run.name)
-    made = folder.run_folders(run)
-    record = last_record(made[-1].path) if made else None
+    record = folder.newest_record(run)
     group = shown_text(run.group)
     line = f"{number}/{len(folder.runs)} {group}, seed {run.seed}: {duration(seconds)}"
     if record is not None:

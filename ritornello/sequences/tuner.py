@@ -45,7 +45,7 @@ from ritornello.core.plain_yaml import parse_yaml
 from ritornello.core.project import import_extra
 from ritornello.flags.names import named_flags, named_values
 from ritornello.metrics.curve import Curve, curve_of
-from ritornello.metrics.run_files import last_record, read_records
+from ritornello.metrics.run_files import read_records
 from ritornello.sequences.checks import keepable
 from ritornello.sequences.folder import OUTPUT_FILE, TUNING_FILE, RunState, SequenceFolder
 from ritornello.sequences.forms import Form, Name, Seeds, checked
@@ -345,8 +345,7 @@ class Tuner:
             return
         self._looked_at_s = now_s
         # The whole curve, which grows, is read only once at each point of comparison.
-        made = self._folder.run_folders(run)
-        newest = last_record(made[-1].path) if made and self._search.prune else None
+        newest = self._folder.newest_record(run) if self._search.prune else None
         place = (run.name, newest.agent_steps // self._search.every if newest else 0)
         if newest is None or place == self._looked_at:
             return
