@@ -291,12 +291,15 @@ def is_tuning(path: Path | str) -> bool:
 
 
 def has_ended(made: RunFolder) -> bool:
-    """Whether a run folder says that its run has ended, or that all its steps are saved."""
+    """Whether a run folder says that its run has ended, or that all its steps are saved.
+
+    A run that ended without a single update has failed, as its exit status says.
+    """
     with suppress(ConfigError):  # no summary, or none that can be read: it has not said so
         text = read_text(made.summary_file, "the summary of a run")
         summary = parse_json(text, str(made.summary_file))
         if isinstance(summary, dict) and summary.get("reason") != "interrupted":
-            return True
+            return bool(summary.get("updates") != 0)
     record = last_record(made.path)
     try:
         steps = made.read_flags().get("environment_max_steps")

@@ -323,9 +323,12 @@ class Tuner:
             if self._folder.runs[index].status == "stopped":
                 return False
             curve = self._curve(run)
-            # A run may fail when all was done but its summary.
             is_done = self._folder.runs[index].status == "done"
-            if not (curve.agent_steps >= (0 if is_done else search.last_step)).any():
+            # A run may fail when all was done but its summary; without an update, nothing was.
+            newest = self._folder.newest_record(run)
+            is_whole = is_done or (newest is not None and newest.updates > 0)
+            least = 0 if is_done else search.last_step
+            if not (is_whole and (curve.agent_steps >= least).any()):
                 log = f"{shown_text(run.name)}/{OUTPUT_FILE}"
                 self._end(trial, "FAIL", why="no game was over" if is_done else f"read {log}")
                 return True

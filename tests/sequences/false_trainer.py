@@ -1,7 +1,7 @@
 """Stands in for main.py: "trains" 1000 steps at once, with a return that lr decides.
 
-Of its environments Fail-v0 fails, a game of Endless-v0 is never over, and Wait-v0 waits at
-half-time for SIGINT, and then saves.
+Of its environments Fail-v0 fails, Few-v0 makes no update, a game of Endless-v0 is never over, and
+Wait-v0 waits at half-time for SIGINT, and then saves.
 """
 
 import json
@@ -22,7 +22,8 @@ def record(run, steps):
     }
     if FLAGS["env"] == "Endless-v0":
         values = {}
-    line = {"agent_steps": steps, "frames": 4 * steps, "updates": steps // 10, "episodes": 1}
+    updates = 0 if FLAGS["env"] == "Few-v0" else steps // 10
+    line = {"agent_steps": steps, "frames": 4 * steps, "updates": updates, "episodes": 1}
     with open(run / "metrics.jsonl", "a") as file:
         file.write(json.dumps({**line, "wall_s": steps / 100, "values": values}) + "\n")
 
@@ -50,7 +51,7 @@ def main():
         signal.sigwait([signal.SIGINT])
         (run / "checkpoints" / "update_000000030.pt").write_text("clean")
         return 130
-    return 0
+    return int(env == "Few-v0")
 
 
 sys.exit(main())

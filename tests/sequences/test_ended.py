@@ -23,18 +23,21 @@ if arguments["op_mode"] == "train_w_load":
     sys.exit("it has 1000 agent steps already")
 run = here / "Test-v0_20240101-000000"
 if arguments["op_mode"] == "train":
-    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints").mkdir(parents=True, exist_ok=True)
     (run / "flags.json").write_text(json.dumps({"environment_max_steps": 1000}))
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 (here / "ready").write_text("")
 if flags.get("waits", True):
     signal.sigwait([signal.SIGINT])
 if arguments["op_mode"] == "train":
-    counters = {"agent_steps": flags["steps"], "frames": 0, "updates": 30, "episodes": 1}
+    updates = flags.get("updates", 30)
+    counters = {"agent_steps": flags["steps"], "frames": 0, "updates": updates, "episodes": 1}
     (run / "metrics.jsonl").write_text(json.dumps({**counters, "wall_s": 1, "values": {}}) + "\\n")
-    (run / "checkpoints" / "update_000000030.pt").write_text("")
+    if updates:
+        (run / "checkpoints" / "update_000000030.pt").write_text("")
     if flags["says"]:
-        (run / "summary.json").write_text(json.dumps({"reason": flags["says"]}))
+        summary = {"reason": flags["says"], "updates": updates}
+        (run / "summary.json").write_text(json.dumps(summary))
 sys.exit(flags["code"])
 """
 
@@ -80,6 +83,15 @@ def test_a_training_that_ends_by_itself_while_it_is_stopped_is_done(
     tmp_path, code, says, steps, status
 ):
     assert run_stopped(begin(tmp_path, code, says, steps)) == status
+
+
+def test_a_training_that_made_no_update_has_failed_and_is_tried_again(tmp_path):
+    folder = begin(tmp_path, 1, "steps", waits=False, updates=0)
+    run_sequence(folder, Interrupts())
+    again = SequenceFolder.open(folder.path)
+    assert again.runs[0].status == "failed"
+    run_sequence(again, Interrupts())
+    assert starts(folder) == 2
 
 
 def test_a_resume_starts_nothing_for_a_training_that_had_ended(tmp_path):

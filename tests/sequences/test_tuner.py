@@ -226,7 +226,11 @@ def test_an_error_of_our_own_is_not_told_as_one_of_the_study(tmp_path, monkeypat
 
 @pytest.mark.parametrize(
     ("env", "why"),
-    [("Fail-v0", "read 001_trial_0000_seed1/output.log"), ("Endless-v0", "no game was over")],
+    [
+        ("Fail-v0", "read 001_trial_0000_seed1/output.log"),
+        ("Few-v0", "read 001_trial_0000_seed1/output.log"),
+        ("Endless-v0", "no game was over"),
+    ],
 )
 def test_a_trial_that_failed_is_told_with_the_reason(tmp_path, env, why):
     folder, lines = begun(tmp_path, trials=1, base={**BASE, "env": env}), []
