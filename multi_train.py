@@ -149,9 +149,13 @@ def _do(terminal: Terminal, arguments: argparse.Namespace, rest: Sequence[str]) 
         if not is_search:  # which saves once its trials can be compared
             folder.save()  # with the runs that it has got
         over = sum(run.status == "done" for run in folder.runs)
-        if arguments.resume and rest and over:
-            given = shown_text(shlex.join(rest))
-            terminal.plainly(f"done already: {counted(over, 'run')}; {given} is for the others")
+        is_left = is_search or over < len(folder.runs)
+        given = folder.arguments if is_left else rest
+        if arguments.resume and given:
+            flags = shlex.join(f"--{name}={value}" for name, value in named_values(given).items())
+            what = "is for the others" if is_left else "is not kept, for no run is left to do"
+            told = f"done already: {counted(over, 'run')}; {shown_text(flags)} {what}"
+            terminal.plainly(told)
         with terminal.in_background():
             try:
                 return (_tune if is_search else _run)(terminal, folder)
@@ -201,6 +205,8 @@ def _folder(
         assert plan is not None
         plan = replace(plan, at_once=arguments.at_once or plan.at_once)
         folder = SequenceFolder.create(results, plan, rest)
+    elif all(run.status == "done" for run in folder.runs):
+        del folder.arguments[len(folder.arguments) - len(rest) :]  # no run would be started with it
     return folder
 
 

@@ -116,7 +116,8 @@ def _add_sequence(page: Page, place: Path) -> None:
 
     flags = [(run.name, *pair) for run in folder.runs for pair in run.flags.items()]
     resume = f"{PLAIN_SEQUENCE} --resume={shlex.quote(str(place))}"
-    again = [folder.command, resume, shlex.join([*COMPARE, f"--sequence_folder={place}"])]
+    begun = dict.fromkeys(map(folder.command, folder.runs)) or [folder.command()]
+    again = [*begun, resume, shlex.join([*COMPARE, f"--sequence_folder={place}"])]
     page.add("Comparison", lambda: [sequence_page(compared)])
     page.add("Figures", curves)
     page.add("Flags of each run", lambda: [table(("run", "flag", "value"), flags)])

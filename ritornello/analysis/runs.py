@@ -213,7 +213,7 @@ def _below(path: Path) -> Iterator[Iterator[Run]]:
             label = re.sub(r" ?\benv=\S+", "", state.group).strip() or sequence.name
             folders, finished = sequence.run_folders(state), state.status == "done"
             if folders:  # else it has not been begun
-                yield _of_folders(folders, label, finished, sequence.command)
+                yield _of_folders(folders, label, finished, sequence.command(state))
     elif path.is_dir():
         for child in sorted(path.iterdir()):
             # A link may lead back up, or to a run that is met in its own place as well.

@@ -69,6 +69,8 @@ class RunState(Form):
     flags: dict[str, Any]
     status: Literal["waiting", "running", "done", "failed", "skipped", "stopped"] = "waiting"
     exit_code: int | None = None
+    # As of the sequence when it was last started; None: it was not, or by an earlier version.
+    arguments: list[str] | None = None
     # Wall-clock, all attempts together.
     seconds: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
 
@@ -138,15 +140,21 @@ class SequenceFolder:
         ]
         return folder
 
-    @property
-    def command(self) -> str:
-        """The command line that began it; what is not shipped is a file of its name."""
+    def arguments_of(self, run: RunState | None) -> list[str]:
+        """Return what was typed for a run; without one, or if it has no own, for the sequence."""
+        if run is None or run.arguments in (None, keepable(self.arguments)):
+            return self.arguments
+        return run.arguments
+
+    def command(self, run: RunState | None = None) -> str:
+        """Return the command line of a run; what is not shipped is a file of its name."""
         wish = f"--sequence={self.name}"
         if is_tuning(self.path):
             wish = f"--tune={self.name}.yaml"
         elif self.name not in shipped_plans():
             wish += ".yaml"
-        extra = ["--", *self.arguments] if self.arguments else []
+        arguments = self.arguments_of(run)
+        extra = ["--", *arguments] if arguments else []
         return f"{PLAIN_SEQUENCE} {shlex.join([wish, *extra])}"
 
     def _check_order(self) -> None:

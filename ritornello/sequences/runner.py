@@ -25,6 +25,7 @@ from ritornello.core.leaving import wait_for_killed
 from ritornello.core.process_death import environment_for_child
 from ritornello.core.project import main_program
 from ritornello.core.stop_signals import StopRequests, handled_by
+from ritornello.sequences.checks import keepable
 from ritornello.sequences.folder import OUTPUT_FILE, RUN_LOCK_FILE, RunState, SequenceFolder
 from ritornello.sequences.plan import goes_on, is_test
 
@@ -165,7 +166,8 @@ def _attempt(
     try:
         if folder.has_ended(run):  # and whoever ran it could not note it any more
             return finish(status="done", exit_code=None, seconds=folder.seconds_of(run))
-        run = folder.update(index, status="running", exit_code=None)
+        typed = keepable(folder.arguments)
+        run = folder.update(index, status="running", exit_code=None, arguments=typed)
         try:
             process = _start(folder, run, slot, lock)
         except OSError as error:

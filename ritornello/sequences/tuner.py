@@ -398,7 +398,9 @@ class Tuner:
         ]  # fmt: skip
         write_text(self._folder.path / TRIALS_PAGE, "\n".join(lines))
         if ranked:
-            typed = named_values(keepable(self._folder.arguments))
+            group = f"trial_{ranked[0].number:04d}"
+            run = next((run for run in self._folder.runs if run.group == group), None)
+            typed = named_values(keepable(self._folder.arguments_of(run)))
             flags = {**search.flags(ranked[0].params, 0), **typed}
             del flags["seed"]
             write_json(self._folder.path / BEST_FILE, flags)

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from ritornello import multi_train
 from ritornello.analysis.compare_sequence import compare_sequence, write_report
+from ritornello.analysis.runs import read_runs
 from ritornello.core import faults
 from ritornello.core.errors import ConfigError
 from ritornello.core.project import sequence_command
@@ -598,11 +599,22 @@ def test_groups_and_seeds_that_a_file_has_got_are_run_behind_those_that_are_done
     assert '"gamma": "0.9"' in output_of(folder, 3), "as what was typed for those before"
     capsys.readouterr()
     assert multi_train.main([*resumed, "--max_steps=9"]) == 0, "there is nothing more to add"
-    told = "done already: 4 runs; --max_steps=9 is for the others"
+    flag = "--environment_max_steps=9"
+    told = f"done already: 4 runs; {flag} is not kept, for no run is left to do"
     assert told in capsys.readouterr().out.splitlines()
     assert len(SequenceFolder.open(made).runs) == 4
     assert multi_train.main([*resumed, "--dry_run"]) == 0
     assert capsys.readouterr().out == f"{made}: no run is left to do\n"
+    sequence.write_text(sequence.read_text().replace("[1, 2]", "[1, 2, 3]"))
+    assert multi_train.main([*resumed, "--max_steps=8"]) == 0
+    told = "done already: 4 runs; --gamma=0.9 --environment_max_steps=8 is for the others"
+    assert told in capsys.readouterr().out.splitlines()
+    commands = [run.about.command.partition(" -- ")[2] for run in read_runs(made)]
+    assert commands == ["--gamma=0.9"] * 4 + ["--gamma=0.9 --environment_max_steps=8"] * 2
+    sequence.write_text(sequence.read_text().replace("[1, 2, 3]", "[1, 2, 3, 4]"))
+    assert multi_train.main(resumed) == 0
+    told = "done already: 6 runs; --gamma=0.9 --environment_max_steps=8 is for the others"
+    assert told in capsys.readouterr().out.splitlines(), "what is kept is said at each resume"
 
 
 DIFFER = [

@@ -321,6 +321,8 @@ def test_steps_that_no_run_can_reach_as_typed_are_not_part_of_its_value(tmp_path
     area = np.trapezoid(np.maximum(steps, 100) * lr + 1, steps) / 500
     assert trial.value == pytest.approx(area)
     assert "at 500 agent steps" in (folder.path / "trials.md").read_text()
+    folder.arguments.append("--gamma=0.5")  # by a resume; the trial did not have it
+    assert work(folder)
     options = parse([f"--flags_file={folder.path / 'best.json'}"])
     assert (options.environment_max_steps, options.gamma, options.lr) == (500, 0.9, lr)
 
