@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
 from ritornello.core.project import main_command
 from ritornello.metrics.curve import Curve
+from ritornello.metrics.record import is_usable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -148,8 +148,8 @@ def read_table(path: Path, label: str) -> list[Table]:
         for row in rows:
             model = (row["env"], int(row["model_steps"]), row["model_id"])
             numbers = float(row["episode_return"]), float(row["episode_steps"])
-            if not all(map(isfinite, numbers)):
-                raise ValueError(f"{numbers} are not all finite")
+            if not all(map(is_usable, numbers)):
+                raise ValueError(f"{numbers} are not all finite, or too large")
             played.setdefault(model, []).append(numbers)
     except ValueError as error:
         raise ConfigError(f"{path} is damaged ({error}). Move it away, and test again.") from error

@@ -42,7 +42,7 @@ from ritornello.flags.names import flag_of
 from ritornello.metrics.charts import evenly
 from ritornello.metrics.curve import BEST, RETURN, SCORE, Curve, curve_of, undisturbed_share
 from ritornello.metrics.energy import EnergyBook
-from ritornello.metrics.record import Record
+from ritornello.metrics.record import MAX_VALUE, Record
 from ritornello.metrics.run_files import read_records
 from ritornello.sequences.folder import STATE_FILE, SequenceFolder, has_ended
 from ritornello.sequences.forms import checked
@@ -231,8 +231,8 @@ def _read_csv(path: Path) -> Iterator[Run]:
     try:
         about = _ABOUT.validate_json(json.dumps(parse_json(lines[0][2:], "line 1")), strict=True)
         points = np.array([list(map(float, row)) for row in csv.reader(lines[2:])], np.float64)
-        if not about.label or not np.isfinite(points).all():
-            raise ValueError("its label is empty, or a number in it is not finite")
+        if not about.label or not (np.abs(points) <= MAX_VALUE).all():
+            raise ValueError("its label is empty, or a number in it is not finite or too large")
         yield Run(about, _curve(points.reshape(-1, len(COLUMNS)), about.best), path, {})
     except (ConfigError, ValueError, csv.Error) as error:
         raise ConfigError(

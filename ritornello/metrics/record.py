@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,6 +23,11 @@ from ritornello.core.nearest_names import did_you_mean
 # record, unless the meaning says otherwise. A `*` stands for a name that is not known here: a
 # replay buffer, the number of a game, a layer, or a part of the run.
 METRICS_FILE = Path(__file__).with_name("metrics.csv")
+
+
+def is_usable(value: float) -> bool:
+    """Whether a number can be computed with: it is finite, and not beyond MAX_VALUE."""
+    return abs(value) <= MAX_VALUE
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ def _read_metrics() -> dict[str, MetricInfo]:
 
 METRICS: dict[str, MetricInfo] = _read_metrics()
 MAX_COUNT = 2**62  # a counter beyond it is damage, and no array could hold it
+# So is a value beyond it: no float32 is, and sums, slopes and squares would not be finite.
+MAX_VALUE = 1e100
 _DECLARED: dict[str, MetricInfo] = {}  # those of users, by `declare`
 
 
@@ -93,8 +99,9 @@ def check_declared(name: str) -> MetricInfo:
 class Record:
     """The counters of a run at one moment, and what was measured since the moment before.
 
-    A missing value is absent: NaN and infinity are left out here, so no sink ever meets them. A
-    Record without values is just the counters; sinks get one with each finished game.
+    A missing value is absent: NaN, infinity and what is beyond MAX_VALUE are left out here, so no
+    sink ever meets them. A Record without values is just the counters; sinks get one with each
+    finished game.
     """
 
     agent_steps: int = 0
@@ -105,7 +112,7 @@ class Record:
     values: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        finite = {k: float(v) for k, v in self.values.items() if math.isfinite(v)}
+        finite = {k: float(v) for k, v in self.values.items() if is_usable(v)}
         object.__setattr__(self, "values", finite)
 
     def to_json(self) -> str:
@@ -125,7 +132,7 @@ class Record:
             if not all(type(n) is int and 0 <= n <= MAX_COUNT for n in counters.values()):
                 raise ValueError(f"counters are {counters!r:.100}")
             wall_s = float(data["wall_s"])
-            if not math.isfinite(wall_s):
+            if not is_usable(wall_s):
                 raise ValueError(f"wall_s is {wall_s}")
             # All records of a run have the same names: one copy of each in memory.
             values = {sys.intern(name): float(value) for name, value in data["values"].items()}

@@ -11,7 +11,6 @@ import contextlib
 import csv
 import io
 import logging
-import math
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from ritornello.core.files import disk
 from ritornello.core.run_layout import EVALUATIONS, GAMES, RECORDS
-from ritornello.metrics.record import Record
+from ritornello.metrics.record import Record, is_usable
 
 Floats = NDArray[np.float64]
 
@@ -87,7 +86,7 @@ def read_games(folder: Path) -> Games:
     for line in _lines(folder / GAMES):
         with contextlib.suppress(ValueError):
             returned, _training_steps, agent_steps, wall_s = map(float, line.split(","))
-            if all(map(math.isfinite, (returned, agent_steps, wall_s))):
+            if all(map(is_usable, (returned, agent_steps, wall_s))):
                 rows.append((returned, agent_steps, wall_s))
     table = np.array(rows, np.float64).reshape(-1, 3)
     return Games(table[:, 0], table[:, 1], table[:, 2])
@@ -111,7 +110,7 @@ def read_evaluations(folder: Path) -> list[Evaluated]:
         with contextlib.suppress(ValueError, KeyError):
             steps, mean = float(row["agent_steps"]), float(row["mean"])
             error = float(row["standard_error"] or 0)
-            if all(map(math.isfinite, (steps, mean, error))):
+            if all(map(is_usable, (steps, mean, error))):
                 found.append(Evaluated(steps, row["game"], row["policy"], mean, error))
     return found
 

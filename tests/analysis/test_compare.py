@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 
@@ -40,6 +41,19 @@ def test_scores_are_taken_at_equal_steps_and_at_equal_time(tmp_path):
     (game,) = compare(runs, at_steps=300)
     assert game.at_seconds == 15.0
     assert game.rows[0].scores == pytest.approx((62.0,))
+
+
+def test_returns_between_which_no_line_can_be_drawn_are_none(tmp_path, capsys):
+    for seed in (1, 2):
+        file = write_run(tmp_path / f"{seed}", seed=seed) / "metrics.jsonl"
+        whole, *changed = file.read_text().splitlines()
+        for number, line in enumerate(changed):
+            record = json.loads(line)
+            odd = {"episode/return_mean": (-1) ** number * 1.7e308} if number % 3 else {}
+            changed[number] = json.dumps({**record, "values": {**record["values"], **odd}})
+        file.write_text("\n".join([whole, *changed, ""]))
+    assert main([f"--runs=a={tmp_path}/1,a={tmp_path}/2", "--at_steps=450"]) == 0
+    assert "451.5 (451.0 to 452.0)" in capsys.readouterr().out
 
 
 def test_a_run_that_had_no_score_yet_at_equal_time_has_none_and_is_named(tmp_path):

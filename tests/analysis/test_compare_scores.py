@@ -83,6 +83,7 @@ def test_a_table_counts_once(tmp_path):
         ("a,b\n1,2\n", "is another table: .* got a,b"),
         (HEAD + "\n", "holds no game yet"),
         (f"{HEAD}\nm,1,{PONG},1\n", "scores.csv is damaged"),
+        (f"{HEAD}\nm,1,{PONG},1,-1.7e308\n", "scores.csv is damaged .*too large"),
         (f"{HEAD}\nm,1,P\udcffng,1,1\n", "is not text in UTF-8"),
     ],
 )

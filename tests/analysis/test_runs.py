@@ -249,6 +249,7 @@ def test_a_damaged_csv_is_named(tmp_path):
     path = write_csv(run, tmp_path)
     first, rest = path.read_text().split("\n", 1)
     texts = [f"{first}\n{rest}12,13\n", f"{first}\n{rest}12,13,nan\n"]
+    texts.append(f"{first}\n{rest}12,13,-1.7e308\n")
     for name, value in (("label", ""), ("seed", True), ("commit", "\ud800")):
         texts.append(f"# {json.dumps({**json.loads(first[2:]), name: value})}\n{rest}")
     for text in texts:

@@ -6,7 +6,7 @@ from ritornello.metrics.record import Record, UndeclaredMetricError, check_decla
 
 
 def test_a_record_survives_its_line_of_json():
-    odd = {"loss/value": float("nan"), "grad/x": float("inf")}  # are absent
+    odd = {"loss/value": float("nan"), "grad/x": float("inf"), "grad/y": -1e101}  # are absent
     record = Record(10, 40, 3, 2, 1.5, {"loss/total": 0.1, "value/mean": -2.0, **odd})
     assert Record.from_json(record.to_json()) == record
     assert json.loads(record.to_json())["values"] == {"loss/total": 0.1, "value/mean": -2.0}

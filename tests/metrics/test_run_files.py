@@ -1,6 +1,6 @@
 import pytest
 
-from ritornello.metrics.run_files import read_games, read_records
+from ritornello.metrics.run_files import read_evaluations, read_games, read_records
 from tests.metrics.builders import write_run
 
 
@@ -16,3 +16,14 @@ def test_a_line_cut_off_by_a_crash_costs_only_itself_also_when_the_run_goes_on(t
     games = read_games(tmp_path)
     for column, scale in ((games.returns, 1.0), (games.agent_steps, 100.0), (games.wall_s, 1.0)):
         assert (column[0], column[-1]) == (scale, 3 * scale)
+
+
+def test_numbers_that_cannot_be_computed_with_cost_only_their_line(tmp_path):
+    write_run(tmp_path, (1, 3))
+    with open(tmp_path / "Scores.txt", "a") as file:
+        file.write("-1.7e308,1200,300,3.0\nnan,1200,300,3.0\n")
+    assert read_games(tmp_path).returns.tolist() == [1.0, 3.0]
+    row = "100,CartPole-v1,greedy"
+    heading = "agent_steps,game,policy,mean,standard_error"
+    (tmp_path / "evaluations.csv").write_text(f"{heading}\n{row},1.7e308,0\n{row},2,1\n")
+    assert [row.mean for row in read_evaluations(tmp_path)] == [2.0]
