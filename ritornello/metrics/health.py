@@ -49,7 +49,7 @@ class Range:
         if self.above_start:
             return f"above its start after {JUDGED_GAMES} games"
         if self.grows:
-            return f"below {self.high:g} + a circular buffer's renewal"
+            return f"below {self.high:g} plus updates until a circular buffer is new"
         if self.low is not None and self.high is not None:
             return f"{self.low:g} to {self.high:g}"
         return f"above {self.low:g}" if self.low is not None else f"below {self.high:g}"
