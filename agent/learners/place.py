@@ -7,7 +7,7 @@ its own. This file imports nothing that is large, because main.py asks it first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
 from ritornello.core.errors import ConfigError
@@ -123,18 +123,15 @@ def learners_wanted(argv: Sequence[str]) -> int:
     It is 1 for a test, and where only a help text or the version is asked for. An invalid value is
     reported later, by the check of all flags.
     """
-    if any(item.startswith(("-h", "--help", "--version")) for item in argv):
+    is_asked = any(FLAG in item.replace("-", "_") for item in argv)
+    if not is_asked or any(item.startswith(("-h", "--help", "--version")) for item in argv):
         return 1
-    values = dict(_flag_pairs(argv))
+    from ritornello.flags.names import named_values
+
+    try:
+        values = named_values(argv)
+    except ConfigError:
+        return 1
     wanted = values.get(FLAG, "")
     is_count = wanted.isdecimal() and len(wanted) <= MAX_DIGITS
     return max(1, int(wanted)) if is_count and values.get("op_mode", "train") != "test" else 1
-
-
-def _flag_pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of each flag, written --name=value or --name value."""
-    items = iter(argv)
-    for item in items:
-        name, equals, value = item.removeprefix("--").partition("=")
-        name = name.replace("-", "_")
-        yield name, value if equals else next(items, "")
