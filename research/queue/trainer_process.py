@@ -7,7 +7,6 @@ that was killed leaves running is found by its group.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shlex
 import signal
@@ -23,13 +22,13 @@ from typing import IO
 from ritornello.core.file_lock import FileLock
 from ritornello.core.leaving import wait_for_killed
 from ritornello.core.plain_data import shown_text
+from ritornello.core.process_death import environment_for_child
 from ritornello.core.project import MAIN_PROGRAM as MAIN_PROGRAM  # queue_loop takes it from here
 from ritornello.core.project import PROJECT_ROOT
 
 GRACE_S = 120.0  # for a run to save its checkpoint after SIGINT, before it is killed
 POLL_S = 0.5
 MAX_MESSAGE = 300  # characters of the last line that are kept
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def run_trainer(
             cwd=PROJECT_ROOT,
             start_new_session=True,
             pass_fds=[lock.descriptor],
-            preexec_fn=_end_with(os.getpid()),
+            env=environment_for_child(),
         )
         try:
             started(child.pid)
@@ -117,24 +116,6 @@ def _wait(
     if problem is not None:
         raise problem
     return kill_at_s is not None
-
-
-def _end_with(parent: int) -> Callable[[], None] | None:
-    """Return what makes a child be told (SIGTERM: save and stop) when `parent` dies; Linux only.
-
-    Elsewhere a trainer outlives a killed queue to its own end; the lock that it holds keeps a later
-    queue from starting a second one beside it.
-    """
-    if not sys.platform.startswith("linux"):
-        return None
-    prctl = ctypes.CDLL(None, use_errno=True).prctl  # found before the fork
-
-    def in_child() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it has died in between
-            os._exit(1)
-
-    return in_child
 
 
 def _last_line(output: IO[bytes], began_at: int) -> str:

@@ -14,6 +14,8 @@ import signal
 import sys
 import time
 
+from ritornello.core.process_death import end_with_starter
+
 FLAGS = dict(argument[2:].partition("=")[::2] for argument in sys.argv[1:])
 STEPS = int(FLAGS["environment_max_steps"])
 GAMMA = float(FLAGS.get("gamma", 0.99))
@@ -46,6 +48,7 @@ def say(*parts: str) -> None:
 
 
 def main() -> int:
+    end_with_starter()
     say("flags", json.dumps(FLAGS))
     if GAMMA == 0.4:
         time.sleep(300)

@@ -4,7 +4,6 @@ import json
 import os
 import shlex
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -141,8 +140,7 @@ def test_a_killed_queue_takes_its_trainer_along_and_the_next_resumes(bench: Benc
     queue.communicate(timeout=HANGS_S)
     (row,) = bench.rows()
     assert (row.status, row.commit) == ("running", "aaaaaaa")  # nobody was there to correct it
-    if sys.platform.startswith("linux"):
-        wait_for(lambda: not lives(trainer), "the end of the trainer")
+    wait_for(lambda: not lives(trainer), "the end of the trainer")
     second = bench.queue_process()
     output, _ = second.communicate(timeout=HANGS_S)
     assert second.returncode == 0, output
