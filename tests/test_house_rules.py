@@ -58,11 +58,6 @@ def test_importing_any_module_has_no_side_effect(tmp_path):
     assert [path for path in tmp_path.iterdir() if not path.name.startswith(".")] == []
 
 
-def test_every_module_says_what_it_is_for():
-    for path in PRODUCT:
-        assert ast.get_docstring(tree_of(path)), name_of(path)
-
-
 def test_files_are_short_or_have_a_reason():
     lengths = {name_of(path): len(path.read_text("utf-8").splitlines()) for path in PRODUCT}
     long = {name for name, lines in lengths.items() if lines > MAX_LINES}
