@@ -12,6 +12,7 @@ It does what `torchrun --standalone` does, but for how things end:
 | SIGINT, SIGTERM or SIGHUP | passes it on once to each learner; all stop, and learner 0 saves |
 | a learner dies or fails | nothing: the others notice at once, and learner 0 says which |
 | learner 0 has failed | kills the others after a few seconds, by which they have ended |
+| learner 0 was killed | gives another one minutes to notice and to save in its place |
 | a learner is left alone, and it is stopped | kills it |
 | the run is done, and learner 0 plays the last evaluation | waits |
 | the launcher dies | the learners get SIGTERM (core/process_death.py): they save |
@@ -115,7 +116,8 @@ class Launcher:
         first, *others = self._learners
         if first in left and any(other in left for other in others):
             return None
-        if first.poll() not in (None, 0, INTERRUPTED) or all(_is_stopped(one.pid) for one in left):
+        has_failed = (first.poll() or 0) > 0 and first.poll() != INTERRUPTED
+        if has_failed or all(_is_stopped(one.pid) for one in left):
             return LEAVE_S
         # Learner 0 plays the evaluations that are due to their end, unless somebody stops the run.
         is_done = not (self._signals or any(other.poll() for other in others))
@@ -134,19 +136,24 @@ class Launcher:
         """Return the exit status of the run; report the reason where no learner could."""
         first, *others = [learner.poll() for learner in self._learners]
         if first is None or first < 0:
-            why = "did not end, stopped or hanging, and was killed"
-            if 0 not in self._killed:
-                number = -(first or 0)
-                why = (
-                    f"was killed by {next((s.name for s in signal.Signals if s == number), number)}"
-                )
-            say(f"error: learner 0 {why}; a resume goes on from the newest checkpoint")
+            ends = [self._end_of(rank) for rank in (0, *filter(None, self._killed))]
+            say(f"error: {'; '.join(ends)}; a resume goes on from the newest checkpoint")
             return 1
         for rank, status in enumerate(others, start=1):
             if status and not first:
-                say(f"error: learner {rank} ended with status {status}; the run is saved")
+                say(f"error: {self._end_of(rank)}; the run is saved")
                 return 1
         return first
+
+    def _end_of(self, rank: int) -> str:
+        """Return how a learner has ended that was killed, or whose status nobody else tells."""
+        status = self._learners[rank].poll()
+        if rank in self._killed or status is None:
+            return f"learner {rank} did not end, stopped or hanging, and was killed"
+        if status > 0:
+            return f"learner {rank} ended with status {status}"
+        name = next((s.name for s in signal.Signals if s == -status), -status)
+        return f"learner {rank} was killed by {name}"
 
 
 def _is_stopped(pid: int) -> bool:

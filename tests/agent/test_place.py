@@ -116,6 +116,24 @@ def test_the_status_of_a_group_is_that_of_its_first_learner(statuses, killed, st
     assert group._status() == status
 
 
+@pytest.mark.parametrize(
+    ("statuses", "killed", "text"),
+    [
+        ((-9, 1), [], "error: learner 0 was killed by SIGKILL; a resume goes on from"),
+        ((-9, -9), [1], "killed by SIGKILL; learner 1 did not end, stopped or hanging, and was"),
+        ((0, -9), [1], "error: learner 1 did not end, stopped or hanging, and was killed; the run"),
+        ((0, -11), [], "error: learner 1 was killed by SIGSEGV; the run is saved"),
+        ((0, 1), [], "error: learner 1 ended with status 1; the run is saved"),
+    ],
+)
+def test_a_learner_that_had_to_be_killed_is_named_at_the_end(statuses, killed, text, capsys):
+    group = Launcher([], len(statuses))
+    group._learners = [SimpleNamespace(poll=lambda status=status: status) for status in statuses]
+    group._killed = killed
+    assert group._status() == 1
+    assert text in capsys.readouterr().err
+
+
 def test_a_learner_that_cannot_be_started_is_told_and_the_others_are_ended(monkeypatch, capsys):
     started = []
 
@@ -149,21 +167,24 @@ class Clocked:
 
 
 @pytest.mark.parametrize(
-    ("ends_at", "stopped_at", "status", "waits_until"),
+    ("ends_at", "stopped_at", "statuses", "waits_until"),
     [
-        ((5000.0, 10.0), None, 0, 5000),  # learner 0 plays the last evaluation
-        ((5000.0, 10.0), 2000, 0, 2600),
-        ((2100.0, 10.0), 2000, 0, 2100),  # and saves
-        ((5000.0, 10.0), None, 1, 610),  # the other has failed
-        ((10.0, 5000.0), None, 0, 610),
+        ((5000.0, 10.0), None, (0, 0), 5000),  # learner 0 plays the last evaluation
+        ((5000.0, 10.0), 2000, (0, 0), 2600),
+        ((2100.0, 10.0), 2000, (0, 0), 2100),  # and saves
+        ((5000.0, 10.0), None, (0, 1), 610),  # the other has failed
+        ((10.0, 5000.0), None, (0, 0), 610),
+        ((10.0, 5000.0), None, (130, 0), 610),
+        ((10.0, 5000.0), None, (1, 0), 15),  # learner 0 has failed, and saved
+        ((10.0, 5000.0), None, (-9, 0), 610),  # it was killed: the other saves in its place
     ],
 )
 def test_a_learner_is_killed_that_does_not_end_but_not_learner_0_at_its_last_evaluation(
-    monkeypatch, ends_at, stopped_at, status, waits_until
+    monkeypatch, ends_at, stopped_at, statuses, waits_until
 ):
     now, group = [1.0], Launcher([], 2)
     monkeypatch.setattr(launcher, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    first, other = (Clocked(now, at, status * rank) for rank, at in enumerate(ends_at))
+    first, other = (Clocked(now, at, ended) for at, ended in zip(ends_at, statuses, strict=True))
     group._learners = [first, other]
     if stopped_at is not None:
         poll = first.poll
