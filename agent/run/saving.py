@@ -99,7 +99,6 @@ class Saving:
         self._tally, self._replay = run.tally, run.experience.replay
         self._flush = flush
         self._restored_updates = self._looked_at_updates = run.tally.updates
-        self._start_steps = run.tally.agent_steps
         self._last: tuple[int, float] | None = None  # updates and time of the last checkpoint
         self._complete = -1  # updates of the last one that has all that it should
         self._is_ending = False
@@ -117,7 +116,7 @@ class Saving:
             self._run.folder.checkpoints,
             keep_last=self._run.flags.keep_checkpoints,
             milestone_steps=self._run.flags.save_model_every_nsteps,
-            start_steps=self._start_steps,
+            start_steps=self._tally.agent_steps,
         )
         # Otherwise the one that is there was the best over another number of games.
         if self._tally.games.best_mean is not None:

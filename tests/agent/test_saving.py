@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 
+from ritornello.agent.learners.place import Place
 from ritornello.agent.learning.learner import Learner
 from ritornello.agent.run.run import Run
 from ritornello.agent.run.saving import SaveTime, Saving
@@ -121,6 +122,31 @@ def test_a_milestone_that_the_disk_refuses_is_tried_again_with_the_next_regular_
     assert others == [first - first % 7 + 7, first - first % 7 + 14]
     assert others[-1] + 7 in kept
     assert list(folder.checkpoints.glob("step_*.pt"))
+
+
+def heir_of(trainer, monkeypatch):
+    """What saves in another learner, which has made the same updates."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Place, "speaks", False)
+        return Saving(trainer._run, lambda: True)
+
+
+def test_a_learner_that_saves_in_place_of_the_first_adds_no_milestone_that_is_there(
+    folder, monkeypatch
+):
+    trainer = trainer_of(folder, environment_max_steps=360, save_model_every_nsteps=100)
+    heir, another = heir_of(trainer, monkeypatch), heir_of(trainer, monkeypatch)
+    trainer.run()
+    milestones = sorted(folder.checkpoints.glob("step_*.pt"))
+    assert len(milestones) == 3
+    heir.take_over()
+    heir.at_the_end(learner_failed=False)
+    assert sorted(folder.checkpoints.glob("step_*.pt")) == milestones
+    heir._lock.release()
+    milestones.pop().unlink()  # the first was killed before it was there
+    another.take_over()
+    another.at_the_end(learner_failed=False)
+    assert len(list(folder.checkpoints.glob("step_*.pt"))) == 3
 
 
 class Scored:
