@@ -53,10 +53,11 @@ class Place:
     def inherits(self, lost: Collection[int]) -> bool:
         """Whether this learner saves in the place of learner 0, if that and others are lost.
 
-        All learners hold the same weights, and on one machine they see the same run folder.
+        All learners hold the same weights, and on one machine they see the same run folder. Each
+        that is left tries, because with learner 0 the store is gone that tells who else is lost;
+        the lock of the folder decides.
         """
-        left = [rank for rank in range(self.world_size) if rank not in lost]
-        return self.is_local and 0 in lost and left[:1] == [self.rank]
+        return self.is_local and 0 in lost and self.rank not in lost
 
     @classmethod
     def taken_from(cls, environment: MutableMapping[str, str]) -> Place:

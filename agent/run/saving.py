@@ -130,8 +130,8 @@ class Saving:
         """Save in place of the learner that saved so far and is lost.
 
         Raises:
-          ConfigError: if that learner still holds the lock of the run folder: it is stopped, or
-            hangs.
+          ConfigError: if the run folder stays locked: that learner is stopped or hangs, or another
+            one saves already.
         """
         self._lock = self._run.folder.lock(wait_s=LOCK_S)  # until this process ends
         self._open()

@@ -149,6 +149,22 @@ def test_a_learner_that_saves_in_place_of_the_first_adds_no_milestone_that_is_th
     assert len(list(folder.checkpoints.glob("step_*.pt"))) == 3
 
 
+def test_a_second_learner_that_saves_in_place_of_the_first_leaves_all_as_it_is(folder, monkeypatch):
+    trainer = trainer_of(folder, save_model_every_nsteps=100)
+    heir, another = heir_of(trainer, monkeypatch), heir_of(trainer, monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(Saving, "at_the_end", lambda *_, **__: None)  # the first is killed
+        trainer.run()
+    heir.take_over()
+    heir.at_the_end(learner_failed=False)
+    heir._lock.release()
+    saved = {path: path.stat().st_mtime_ns for path in folder.checkpoints.iterdir()}
+    assert load(folder.path).updates == trainer._tally.updates
+    another.take_over()
+    another.at_the_end(learner_failed=False)
+    assert {path: path.stat().st_mtime_ns for path in folder.checkpoints.iterdir()} == saved
+
+
 class Scored:
     """Hands out a mean return for each update, and learns who was saved by which."""
 

@@ -157,18 +157,21 @@ def test_a_learner_that_is_lost_ends_the_run_with_the_last_complete_update(
 
 
 @pytest.mark.slow
-def test_the_second_learner_saves_if_the_first_is_killed(tmp_path):
-    with started(tmp_path, *SMALL, TWO, ENDLESS) as process:
+@pytest.mark.parametrize("lost", [1, 2])
+def test_the_learner_that_is_left_saves_if_the_first_is_killed(tmp_path, lost):
+    with started(
+        tmp_path, *SMALL, f"--learner_count={lost + 1}", "--worker_count=1", ENDLESS
+    ) as process:
         folder = wait_for_records(tmp_path, 2)
         children = descendants(process.pid)
-        first, _ = learners_of(process)
-        first.kill()
+        for learner in learners_of(process)[:lost]:
+            learner.kill()
         status, output = finish(process, children)
     assert status == 1, output
     assert output.count("learner 0 was killed by SIGKILL") == 1
-    log = (folder / "train-rank1.log").read_text("utf-8")
+    log = (folder / f"train-rank{lost}.log").read_text("utf-8")
     assert "the run failed: learner 0 ended without a word" in log
-    last = (folder / "metrics-rank1.jsonl").read_text("utf-8").splitlines()[-1]
+    last = (folder / f"metrics-rank{lost}.jsonl").read_text("utf-8").splitlines()[-1]
     assert updates_saved(folder) == json.loads(last)["updates"] > 0
 
 
