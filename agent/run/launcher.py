@@ -81,6 +81,8 @@ class Launcher:
 
     def _start(self, rank: int, server: socket.socket) -> subprocess.Popen[bytes]:
         environment = {
+            # When a learner dies, gloo's store adds 20 lines of C++ frames to what learners say.
+            "TORCH_CPP_LOG_LEVEL": "ERROR",
             **environment_for_child(),
             "RANK": str(rank),
             "WORLD_SIZE": str(self._count),

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ TORCHRUN = {
     "MASTER_ADDR": "node-a", "MASTER_PORT": "29500", "TORCHELASTIC_USE_AGENT_STORE": "True",
     "TORCHELASTIC_RESTART_COUNT": "2",
 }  # fmt: skip
+LEVEL = "TORCH_CPP_LOG_LEVEL"
 TWO = Place(0, 2, 0, 2, is_launched=True)
 
 
@@ -133,6 +135,16 @@ def test_a_learner_that_had_to_be_killed_is_named_at_the_end(statuses, killed, t
     group._killed = killed
     assert group._status() == 1
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("given", "level"), [({}, "ERROR"), ({LEVEL: "INFO"}, "INFO")])
+def test_learners_say_no_warnings_of_cpp_unless_the_user_wants_them(monkeypatch, given, level):
+    monkeypatch.setattr(os, "environ", given)
+    started = []
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, env, **more: started.append(env[LEVEL]))
+    server = SimpleNamespace(getsockname=lambda: ("", 1), fileno=lambda: 3)
+    Launcher([], 2)._start(1, server)
+    assert started == [level]
 
 
 def test_a_learner_that_cannot_be_started_is_told_and_the_others_are_ended(monkeypatch, capsys):

@@ -169,6 +169,7 @@ def test_the_learner_that_is_left_saves_if_the_first_is_killed(tmp_path, lost):
         status, output = finish(process, children)
     assert status == 1, output
     assert output.count("learner 0 was killed by SIGKILL") == 1
+    assert "frame #" not in output
     log = (folder / f"train-rank{lost}.log").read_text("utf-8")
     assert "the run failed: learner 0 ended without a word" in log
     last = (folder / f"metrics-rank{lost}.jsonl").read_text("utf-8").splitlines()[-1]
