@@ -155,10 +155,15 @@ class GlooGroup(ProcessGroup):
         if failed:
             rank, text = next(iter(failed.items()))
             return LearnerLost(f"learner {rank} failed: {text}", [rank])
-        if not silent:
-            reason = first_line(error)
+        if not silent and sign == "here":
+            return LearnerLost(f"the learners do not reach each other: {first_line(error)}", [])
+        if not silent:  # what gloo says of it is in the log, as the cause of this error
             return LearnerLost(
-                f"the learners have lost their connection during {what}: {reason}", []
+                f"the learners lost their connection during {what}, although none has ended: all "
+                f"of them were suspended for more than {self.timeout_s:.0f} s (SIGSTOP, scontrol "
+                "suspend, docker pause), one was busy for so long, or the network failed; a resume "
+                "goes on from the last complete update",
+                [],
             )
         if waited_s < self.timeout_s / 2:
             return LearnerLost(

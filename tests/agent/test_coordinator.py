@@ -175,6 +175,27 @@ def test_a_learner_that_vanishes_or_does_not_answer_is_named(vanishes, said):
     assert str(error).startswith(said)
 
 
+def test_learners_that_lost_only_their_connection_say_what_it_may_have_been(monkeypatch):
+    """As when all are suspended: the sum has had its time, and then each learner is there."""
+    monkeypatch.setattr(group_module, "NOTICE_S", HANGS_S)
+    over = threading.Event()
+
+    def work(coordinator):
+        group = coordinator.group
+        if coordinator.place.rank == 1:
+            assert over.wait(HANGS_S)
+        else:
+            leave = group.leave
+            group.leave = lambda: (leave(), over.set())
+        return coordinator.synchronise([], True, nothing)
+
+    for error in together(work, timeout_s=0.5):
+        assert isinstance(error, LearnerLost)
+        assert error.ranks == ()
+        assert "all of them were suspended" in str(error)
+        assert ".cc:" not in str(error)
+
+
 def test_a_store_that_nobody_serves_is_one_sentence():
     with pytest.raises(LearnerLost, match="learner 1 does not reach the others at 127.0.0.1:9"):
         open_store(Place(1, 2, 1, 2, "127.0.0.1", 9), timeout_s=0.5)
