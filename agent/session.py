@@ -48,9 +48,11 @@ def prepare(argv: Sequence[str], place: Place = ALONE_HERE) -> Session:
     """
     loaded: dict[str, Checkpoint] = {}
 
-    def stored_flags(url: str) -> Mapping[str, Any]:
-        loaded[url] = _load(url)
-        flags: dict[str, Any] = loaded[url].state["flags"]
+    def stored_flags(url: str, mode: str) -> Mapping[str, Any]:
+        checkpoint = loaded[url] = _load(url)
+        flags = dict(checkpoint.state["flags"])
+        if _begins(checkpoint, mode):
+            flags.pop("seed", None)  # a new run plays other games
         return flags
 
     flags = parse(argv, stored_flags, family_of)
@@ -80,8 +82,7 @@ def _resolve(
     if flags.seed is None:
         seed = int(coordinator.broadcast(str(_seed_for(flags, checkpoint))))
         flags = flags.model_copy(update={"seed": seed})
-    is_model = checkpoint is not None and not checkpoint.can_resume
-    begins = flags.op_mode == "train" or (flags.op_mode == "train_w_load" and is_model)
+    begins = _begins(checkpoint, flags.op_mode)
     if checkpoint is not None:
         saved = EnvSpec.from_dict(checkpoint.state["env_spec"])
         are_its_games = without_modules(flags.env) == without_modules(saved.env_id)
@@ -124,6 +125,12 @@ def _resolve(
         checkpoint = check_session(checkpoint, blueprint)
     _check_before(blueprint, shapes, None if begins else checkpoint, envs)
     return Session(blueprint, checkpoint, list(argv), start, envs, coordinator)
+
+
+def _begins(checkpoint: Checkpoint | None, mode: str) -> bool:
+    """Whether a new run begins: --resume of a model, which holds no run, begins one as well."""
+    is_model = checkpoint is not None and not checkpoint.can_resume
+    return mode == "train" or (mode == "train_w_load" and is_model)
 
 
 def _spec_of_visitor(checkpoint: Checkpoint, flags: Flags, envs: Sequence[str]) -> EnvSpec:

@@ -17,7 +17,7 @@ def trusting_nobody(monkeypatch):
 
 
 def resolve(*argv, checkpoint=None, family="atari"):
-    return parse(argv, lambda url: checkpoint or {}, lambda *_: family)
+    return parse(argv, lambda *_: checkpoint or {}, lambda *_: family)
 
 
 def written(tmp_path, text, name="run.yaml"):
@@ -199,5 +199,7 @@ def test_the_home_folder_is_found_behind_a_tilde(tmp_path, monkeypatch, name):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "mine.json").write_text('{"lr": 0.5}')
     asked = []
-    parse(["--flags_file=~/mine.json", f"--{name}=~/run"], lambda url: asked.append(url) or {})
+    parse(
+        ["--flags_file=~/mine.json", f"--{name}=~/run"], lambda url, mode: asked.append(url) or {}
+    )
     assert asked == [str(tmp_path / "run")]

@@ -11,7 +11,7 @@ from ritornello.replay.registry import SHIPPED, sampler_of
 
 
 def resolve(*argv, checkpoint=None, family="atari"):
-    return parse(argv, lambda url: checkpoint or {}, lambda env, env_kwargs, backend: family)
+    return parse(argv, lambda *_: checkpoint or {}, lambda env, env_kwargs, backend: family)
 
 
 def overrides(tmp_path, **values):
@@ -106,10 +106,10 @@ def test_what_belongs_to_one_invocation_never_comes_from_a_checkpoint():
 START = ("--load_model_url=somewhere",)
 
 
-def test_a_run_that_starts_from_weights_takes_their_flags_but_not_the_seed():
-    stored = {"lr": 0.3, "seed": 5, "env": "six", "env_shares": [1, 2, 3, 4, 5, 6]}
+def test_a_run_that_starts_from_weights_takes_their_flags():
+    stored = {"lr": 0.3, "env": "six", "env_shares": [1, 2, 3, 4, 5, 6]}
     flags = resolve(*START, "--gamma=0.5", checkpoint=stored)
-    assert (flags.op_mode, flags.lr, flags.gamma, flags.seed) == ("train", 0.3, 0.5, None)
+    assert (flags.op_mode, flags.lr, flags.gamma) == ("train", 0.3, 0.5)
     assert flags.env.count(",") == 5
     assert flags.env_shares == (1, 2, 3, 4, 5, 6)
 

@@ -48,9 +48,6 @@ NOT_FROM_CHECKPOINT = {
     name for name, field in Flags.model_fields.items() if marks_of(field).of_this_command
 }
 
-# Nor does this where a new run starts from the weights of another: it plays other games.
-NOT_FROM_START = {"seed"}
-
 # What `--help` shows as `none` may be typed so: a value of these that says there is none.
 MAY_BE_NONE = {
     name for name, field in Flags.model_fields.items() if NoneType in get_args(field.annotation)
@@ -73,14 +70,14 @@ OF_ATARI = {name for name, field in Flags.model_fields.items() if marks_of(field
 
 def parse(
     argv: Sequence[str],
-    load_checkpoint_flags: Callable[[str], Mapping[str, Any]] | None = None,
+    load_checkpoint_flags: Callable[[str, str], Mapping[str, Any]] | None = None,
     family_of: Callable[[str, str, BackendChoice], str] | None = None,
 ) -> Flags:
     """Resolve the flags of one invocation.
 
     Args:
       argv: the command line without the program's name.
-      load_checkpoint_flags: url -> the flags stored in that checkpoint. Not called in a new run
+      load_checkpoint_flags: url, --op_mode -> the flags stored in that checkpoint. Not called in a new run
         with freshly initialised weights.
       family_of: environment id, arguments (wrappers/env_kwargs.py) and backend -> name of the preset
         that is the default for such environments.
@@ -107,12 +104,11 @@ def parse(
     url, mode = said.get("load_model_url"), said.get("op_mode", "train")
     if isinstance(url, str) and url and load_checkpoint_flags is not None:
         url = os.path.expanduser(url)
-        known = set(Flags.model_fields) - (NOT_FROM_START if mode == "train" else set())
         checkpoint = {
             name: value
-            for name, value in modern(load_checkpoint_flags(url)).items()
+            for name, value in modern(load_checkpoint_flags(url, mode)).items()
             # A flag of another version of the program is not an error of this user.
-            if name in known and name not in NOT_FROM_CHECKPOINT
+            if name in Flags.model_fields and name not in NOT_FROM_CHECKPOINT
         }
         _forget_games(checkpoint, checkpoint, {**below, **file.values, **over})
         if mode == "test" and types_of_modules(checkpoint.get(REPLAY)):

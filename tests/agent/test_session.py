@@ -79,6 +79,12 @@ def test_training_from_a_model_folder_is_a_new_run_with_those_weights(model_fold
     assert "trained for 5,000 agent steps" in (run / "train.log").read_text("utf-8")
 
 
+@pytest.mark.parametrize("mode", ["train", "train_w_load"])
+def test_a_new_run_from_a_model_folder_has_a_seed_of_its_own(model_folder, mode):
+    assert prepared(model_folder, mode, *QUIET).blueprint.flags.seed != 11
+    assert prepared(model_folder, mode, "--seed=11", *QUIET).blueprint.flags.seed == 11
+
+
 def test_a_damaged_model_folder_is_found_before_anything_is_made(model_folder):
     path = model_folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])

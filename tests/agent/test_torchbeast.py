@@ -72,7 +72,7 @@ def draw_game(seed):
 def load(folder):
     """Build the model from the folder as the program does."""
     state = load_model(folder).state
-    flags = parse(["--op_mode=test", f"--load_model_url={folder}"], lambda url: state["flags"])
+    flags = parse(["--op_mode=test", f"--load_model_url={folder}"], lambda *_: state["flags"])
     spec = EnvSpec.from_dict(state["env_spec"])
     model = build_model(flags, spec)
     model.load_state_dict(state["learner"]["model"])

@@ -93,7 +93,7 @@ def test_the_commands_type_again_what_no_file_may_ask_for(tmp_path, caplog):
             trusted_modules._trusted.clear()
             argv = shlex.split(command.replace("\\\n", " "))
             assert argv[:2] == main_command().split()
-            repeated = parse(argv[2:], lambda url: flags.to_json())
+            repeated = parse(argv[2:], lambda *_: flags.to_json())
         assert repeated.load_model_url == str(folder.path)
         for name in OF_MODULES if repeated.op_mode == "train_w_load" else ("env", "model"):
             assert getattr(repeated, name) == getattr(flags, name)

@@ -225,8 +225,8 @@ def test_a_file_may_not_name_a_module_unless_nothing_is_learned():
     stored = {"algorithm": "stranger_learns:evil", "env": "CartPole-v1"}
     for mode in ("train", "train_w_load"):
         with pytest.raises(ConfigError, match="algorithm is 'stranger_learns:evil', from"):
-            parse([f"--op_mode={mode}", "--load_model_url=x"], lambda url: stored)
-    assert parse(["--op_mode=test", "--load_model_url=x"], lambda url: stored)
+            parse([f"--op_mode={mode}", "--load_model_url=x"], lambda *_: stored)
+    assert parse(["--op_mode=test", "--load_model_url=x"], lambda *_: stored)
 
 
 def test_errors_and_metrics_need_not_be_detached(monkeypatch):

@@ -115,23 +115,23 @@ def test_arguments_that_the_environment_does_not_take_are_told_before_anything_s
 def test_a_file_may_give_numbers_and_no_texts():
     command = ["--op_mode=test", "--load_model_url=x"]
     stored = {"env": "CartPole-v1", "env_kwargs": '{"size": 3}'}
-    assert parse(command, lambda url: stored).env_kwargs == '{"size": 3}'
+    assert parse(command, lambda *_: stored).env_kwargs == '{"size": 3}'
     stored["env_kwargs"] = json.dumps({"deep": [{"xml": "/etc/passwd"}]})
     with pytest.raises(ConfigError, match="env_kwargs is .* from x: "):
-        parse(command, lambda url: stored)
+        parse(command, lambda *_: stored)
     with pytest.raises(ConfigError, match="expected numbers only"):
         tried("CartPole-v1", stored["env_kwargs"])
     typed = [*command, f"--env_kwargs={stored['env_kwargs']}"]
-    assert parse(typed, lambda url: stored).env_kwargs == stored["env_kwargs"]
+    assert parse(typed, lambda *_: stored).env_kwargs == stored["env_kwargs"]
 
 
 def test_the_arguments_of_another_environment_do_not_come_along():
     stored = {"env": LIGHT, "env_kwargs": SMALL}
     command = ["--op_mode=train", "--load_model_url=x"]
-    assert parse(command, lambda url: stored).env_kwargs == SMALL
-    assert parse([*command, "--env=CartPole-v1"], lambda url: stored).env_kwargs == ""
+    assert parse(command, lambda *_: stored).env_kwargs == SMALL
+    assert parse([*command, "--env=CartPole-v1"], lambda *_: stored).env_kwargs == ""
     stored |= {"env": f"{LIGHT},Own/Other-v0", "env_shares": [1, 2]}
-    flags = parse([*command, f"--env={LIGHT}"], lambda url: stored)
+    flags = parse([*command, f"--env={LIGHT}"], lambda *_: stored)
     assert (flags.env_kwargs, flags.env_shares) == (SMALL, ()), "of one of its games"
 
 

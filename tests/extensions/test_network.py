@@ -200,7 +200,7 @@ def test_a_file_may_not_name_a_module_that_nobody_typed():
     stored = {"model": "stranger_net:evil", "env": "CartPole-v1"}
     command = ["--op_mode=test", "--load_model_url=x"]
     with pytest.raises(ConfigError, match="model is 'stranger_net:evil', from x: "):
-        parse(command, lambda url: stored)
+        parse(command, lambda *_: stored)
     with pytest.raises(ConfigError, match="=True, or to main.py --model=<module>:<name> yourself"):
         NETWORKS.find("stranger_net:evil")
 

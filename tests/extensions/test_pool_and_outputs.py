@@ -110,7 +110,7 @@ def test_where_a_sink_fails_is_in_the_log(caplog):
 
 def test_a_sink_is_of_one_command_and_its_module_is_typed():
     stored = {"sink": "stranger:sends", "env": "CartPole-v1"}
-    assert parse(["--op_mode=test", "--load_model_url=x"], lambda url: stored).sink == ""
+    assert parse(["--op_mode=test", "--load_model_url=x"], lambda *_: stored).sink == ""
     with pytest.raises(ConfigError, match="--sink=.*wandb.*or <module>:<name> for a sink"):
         parse(["--sink=nowhere"])
     with pytest.raises(ConfigError, match="sink is 'stranger:sends', from"):

@@ -168,13 +168,13 @@ def test_a_type_from_a_file_is_not_imported_and_one_that_was_typed_is(module, ki
         '"type": "<module>:<name>" in --replay_parameters yourself'
     )
     with pytest.raises(ConfigError, match=expected):
-        parse(command, lambda url: stored)
+        parse(command, lambda *_: stored)
     with pytest.raises(ConfigError, match=f"replay_parameters is '{module}:mine'"):
         Flags(**stored)  # whoever reads flags past the command line
     assert module not in sys.modules
-    assert parse(["--op_mode=test", "--load_model_url=x"], lambda url: stored)
+    assert parse(["--op_mode=test", "--load_model_url=x"], lambda *_: stored)
     assert module not in sys.modules
-    flags = parse([*command, f"--replay_parameters={of(module)}"], lambda url: stored)
+    flags = parse([*command, f"--replay_parameters={of(module)}"], lambda *_: stored)
     assert flags.replay_parameters[1]["type"] == f"{module}:mine"
     assert kinds["mine"].__module__ == module
 

@@ -83,7 +83,7 @@ arguments = st.one_of(
 )
 def test_command_lines(argv, stored, family):
     with honoured_or_refused():
-        flags = parse(argv, lambda url: stored or {}, lambda *_: family)
+        flags = parse(argv, lambda *_: stored or {}, lambda *_: family)
         assert Flags(**json.loads(json.dumps(flags.to_json()))) == flags
 
 

@@ -118,7 +118,7 @@ def _flags(mix):
     if mix == "with memory":
         line += ["--use_lstm=True", "--lstm_size=4", "--burn_in_steps=2"]
     trust_modules_of(TWO_GAMES)
-    return parse(line, lambda url: {}, family_of)
+    return parse(line, lambda *_: {}, family_of)
 
 
 def _kinds(mix):

@@ -103,5 +103,5 @@ def test_no_file_and_no_checkpoint_chooses_a_cluster(tmp_path):
             parse(["--env=CartPole-v1", f"--flags_file={file}"])
     assert "ray_address" in checks.ONLY_TYPED
     stored = {"env": "CartPole-v1", "multiprocessing_backend": "ray", "ray_address": "192.0.2.1:1"}
-    flags = parse(["--op_mode=train_w_load", "--load_model_url=x"], lambda url: stored)
+    flags = parse(["--op_mode=train_w_load", "--load_model_url=x"], lambda *_: stored)
     assert (flags.multiprocessing_backend, flags.ray_address) == ("python_native", "")
