@@ -58,7 +58,7 @@ def learners_of(process):
     return sorted(learners, key=lambda child: child.create_time())
 
 
-NUMBERS = ("--env=tests.worlds:tests/Remote-v0", "--normalise_vectors=True")
+NUMBERS = ("--env=tests.worlds:tests/Remote-v0", "--preset=vector", "--normalise_vectors=True")
 
 
 @pytest.mark.parametrize(
