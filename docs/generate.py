@@ -16,8 +16,10 @@ FLAGS_INTRODUCTION = """# Flags
 This page is generated from `flags/` by `make docs`; do not edit it. `python main.py --help=all`
 prints the same.
 
-Flags have the form `--name=value`, and booleans the form `--name=True` or `--name=False`. A step
-is one decision of the agent. A frame is one tick of the simulator.
+`--resume=<run>` goes on with a run, `--test=<run>` plays its policy, and `--resume_or_start=<run>`
+starts a run or goes on with it. Flags have the form `--name=value`, and booleans the form
+`--name=True` or `--name=False`. A step is one decision of the agent. A
+frame is one tick of the simulator.
 
 The defaults are those of Atari. For vectors, vectors with actions of real numbers, other images and
 several games they come from the presets `vector`, `impact-mujoco`, `image` and `several-games`.
@@ -44,9 +46,18 @@ def flags_page() -> str:
     lines = [FLAGS_INTRODUCTION, PRESETS_INTRODUCTION]
     lines += [*table(("preset", "for", "flags"), presets), ""]
     for group, flags in flag_groups().items():
-        rows = [(f"`--{name}`", kind, f"`{default}`", text) for name, kind, default, text in flags]
+        rows = [(_names(name), kind, f"`{default}`", text) for name, kind, default, text in flags]
         lines += [f"## {group}", "", *table(("flag", "values", "default", "meaning"), rows), ""]
     return "\n".join(lines)
+
+
+def _names(flag: str) -> str:
+    """Return a flag as it is typed: first the name that --help shows first."""
+    from ritornello.flags.group import marks_of
+    from ritornello.flags.options import Flags
+
+    also = marks_of(Flags.model_fields[flag]).also
+    return f"`--{also}`, `--{flag}`" if also else f"`--{flag}`"
 
 
 def _flags_of(name: str) -> str:
