@@ -66,6 +66,7 @@ def test_one_command_starts_a_run_and_then_goes_on_with_it(tmp_path, monkeypatch
         *(([f"--{x}="], f"--{x} needs a value, e.g. --{x}=results/<run>") for x in COMMANDS),
         (["--resume_or_start="], "--resume_or_start needs a value"),
         (["--resume_or_start=results/a b"], "--resume_or_start=results/a b: the last name must be"),
+        (["--resume_or_start=models/pong"], "models/pong is a model folder, expected a run's"),
         (["--lr"], "--lr needs a value, e.g. --lr=0.00025"),
         (["--seed"], "--seed needs a value (--help=all explains it)"),
         (["--env_kwargs"], "--env_kwargs needs a value (--help=all explains it)"),

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from ritornello.core.errors import CheckpointError
 from ritornello.core.project import as_typed, sequence_command
-from ritornello.core.run_layout import CHECKPOINTS, SEQUENCE
+from ritornello.core.run_layout import CHECKPOINTS, MODEL_WEIGHTS, SEQUENCE
 
-MODEL_WEIGHTS = "model.safetensors"  # name of the file in a model folder (model_file.py)
 SHIPPED_MODELS = Path("models")
 ON_HUB = "hf:"  # how the name of a model on the hub begins (hub.py)
 MAX_SHOWN = 5  # runs or models in a message

@@ -37,7 +37,7 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as tensors_to_bytes
 
 from ritornello.agent.stored.checkpoint import Checkpoint
-from ritornello.agent.stored.checkpoint_folder import MILESTONE_NAME, MODEL_WEIGHTS, UPDATE_NAME
+from ritornello.agent.stored.checkpoint_folder import MILESTONE_NAME, UPDATE_NAME
 from ritornello.agent.stored.checkpoint_tree import KNOWN_DTYPES, first_not_finite
 from ritornello.core.atomic_file import (
     TEMPORARY_SUFFIX,
@@ -50,7 +50,7 @@ from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.files import disk
 from ritornello.core.plain_data import parse_json, read_text, shown, shown_text
 from ritornello.core.project import typed_path
-from ritornello.core.run_layout import FLAGS, RECORDS
+from ritornello.core.run_layout import FLAGS, MODEL_WEIGHTS, RECORDS
 from ritornello.core.saved_state import StateError, item, whole
 from ritornello.core.spec import EnvSpec
 

@@ -13,4 +13,5 @@ SUMMARY = "summary.json"
 LOG = "train.log"
 LOCK = "lock"
 CHECKPOINTS = "checkpoints"
+MODEL_WEIGHTS = "model.safetensors"  # of a model folder, which is of no run
 SEQUENCE = "sequence.json"  # of the folder of a sequence, above its runs

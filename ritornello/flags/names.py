@@ -18,7 +18,7 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.nearest_names import american
 from ritornello.core.plain_data import shown, shown_text
 from ritornello.core.project import main_command
-from ritornello.core.run_layout import CHECKPOINTS
+from ritornello.core.run_layout import CHECKPOINTS, MODEL_WEIGHTS
 from ritornello.flags.earlier import is_earlier
 from ritornello.flags.group import marks_of
 from ritornello.flags.kinds import wrong_run_name
@@ -241,8 +241,10 @@ def _resumed_or_started(run: Path) -> dict[str, str]:
     for _, folder in sorted({**folders, 1: run}.items()):
         if any((folder / CHECKPOINTS).glob("*.pt")):
             return {"op_mode": "train_w_load", "load_model_url": str(folder)}
+    where = f"--{RESUME_OR_START}={shown_text(str(run))}"
+    if (run / MODEL_WEIGHTS).is_file():
+        raise ConfigError(f"{where} is a model folder, expected a run's: --load starts from one")
     if problem := wrong_run_name(run.name):
-        where = f"--{RESUME_OR_START}={shown_text(str(run))}"
         raise ConfigError(f"{where}: the last name {problem}")
     return {"op_mode": "train", "results_dir": str(run.parent), "run_name": run.name}
 
