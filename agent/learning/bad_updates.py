@@ -36,21 +36,21 @@ TOLD_EACH = 100
 log = logging.getLogger(__name__)
 
 
+AGAIN = "lower --lr, in a new run or, if one was saved, from an earlier checkpoint"
 # What to do, by culprit.
 ADVICE = {
     "reward": "An environment gave this reward: look at what its step() returns. With "
     "--debug=True the worker that is given it names the environment.",
     "observation": "An environment showed this: look at what its reset() and step() return. With "
     "--debug=True the worker that is shown it names the environment.",
-    "weights": "Training has diverged: resume an earlier checkpoint with a lower --lr.",
+    "weights": f"Training has diverged: {AGAIN}.",
     "memory": "The memory of the agent that acted has diverged: lower --lr, or look whether "
     "observations are far from 1.",
     "ratio": "The probabilities of actions have diverged, those of today's policy or of the one "
-    "that acted: resume the last checkpoint with a lower --lr.",
-    "value": "Values have diverged: give --use_popart=True (not q_lambda) or "
-    "--reward_clipping_method=abs_one_sign, or resume the last checkpoint with a lower --lr.",
-    "gradient": "The loss is finite, but it is too steep: resume the last checkpoint with a lower "
-    "--lr.",
+    f"that acted: {AGAIN}.",
+    "value": f"Values have diverged: {AGAIN}, or give "
+    "--reward_clipping_method=abs_one_sign in a new run.",
+    "gradient": f"The loss is finite, but it is too steep: {AGAIN}.",
     "learner": "Its own log says what was bad, and it keeps the batch.",
 }
 # Of other culprits, before any update. There is no checkpoint yet, and nothing has diverged.

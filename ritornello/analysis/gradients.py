@@ -50,7 +50,8 @@ def main(arguments: Sequence[str]) -> int:
     if not measured:
         raise ConfigError(
             f"{run} has no records of gradients. Train with --gradient_metrics=True, or go on with "
-            f"a run: {main_command()} --resume={shlex.quote(str(run))} --gradient_metrics=True."
+            f"a run: {main_command()} --resume={shlex.quote(str(run))} --gradient_metrics=True "
+            "--max_steps=<more than it has>."
         )
     rows = [
         (steps, layer, *(f"{of[name]:.6g}" if name in of else "" for name in QUANTITIES))

@@ -175,5 +175,5 @@ def test_a_gradient_that_is_bad_or_whose_norm_overflows_is_blamed_on_its_paramet
 
 def test_a_checkpoint_is_advised_only_where_there_may_be_one():
     culprit = Culprit("ratio", "params are nan")
-    assert "resume" not in str(NonFiniteUpdate(0, culprit))
-    assert "resume the last checkpoint" in str(NonFiniteUpdate(1, culprit))
+    assert "checkpoint" not in str(NonFiniteUpdate(0, culprit))
+    assert "from an earlier checkpoint" in str(NonFiniteUpdate(1, culprit))
