@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -111,7 +112,7 @@ def read_run(path: Path | str) -> RunTable:
       ConfigError: if there is no run.
     """
     folder = Path(path_text(path))
-    if not RunFolder(folder).metrics_file.is_file():
+    if not os.path.isfile(RunFolder(folder).metrics_file):  # also of a name that is too long
         raise ConfigError(
             f"{folder} has no metrics.jsonl: expected a run folder, such as "
             "results/<env>_<time>. A run has one from its first record on."

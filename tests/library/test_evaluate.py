@@ -99,6 +99,7 @@ def test_flags_that_cannot_be_read_are_an_error_of_ours(run, tmp_path):
         _ = read_run(tmp_path).flags
 
 
-def test_a_folder_without_a_run_is_told(tmp_path):
+@pytest.mark.parametrize("name", ["", "nothing", "a" * 5000])
+def test_a_folder_without_a_run_is_told(tmp_path, name):
     with pytest.raises(ConfigError, match="expected a run folder"):
-        read_run(tmp_path)
+        read_run(tmp_path / name)
