@@ -146,6 +146,8 @@ def test_the_interval_of_a_difference_is_welchs():
     assert (shown.low, shown.high) == pytest.approx((shown.value - half, shown.value + half))
     assert difference((5.0,), (1.0, 2.0)).low is None
     assert difference((5.0, 5.0), (1.0, 1.0)).low is None  # nothing varies: no interval, no NaN
+    one_side = difference([500.0] * 5, [400.0, 410.0, 420.0])
+    assert (one_side.low, one_side.high) == pytest.approx((90 - 24.84, 90 + 24.84), abs=0.01)
 
 
 def test_runs_are_compared_in_memory_that_grows_with_them_and_not_with_their_pairs():
