@@ -109,10 +109,11 @@ def _value(value: object) -> str:
     return "–" if value is None else value if isinstance(value, str) else shown(value, 1000)
 
 
-def code(lines: Iterable[str]) -> str:
+def code(lines: Iterable[str]) -> Markup:
     """Return lines as they are, one below the other."""
-    # Each line is indented, so that none of them ends the block.
-    return "\n".join(["```", *(f" {shown_text(line, 5000)}" for line in lines), "```"])
+    # No Markdown, of which a line could end the block.
+    text = "\n".join(shown_text(line, 5000) for line in lines)
+    return Markup(f"<pre><code>{html.escape(text)}\n</code></pre>")
 
 
 def picture(content: bytes, about: str, kind: str = "image/png") -> Markup:

@@ -149,6 +149,15 @@ def test_nothing_that_a_file_holds_acts_in_the_page(tmp_path):
     assert "--seed=1; rm" not in page.text
 
 
+def test_no_line_of_a_log_ends_its_block(tmp_path):
+    run = complete_run(tmp_path / "run")
+    lines = ["begun", "```", "# forged", "## forged", "</code></pre>"]
+    (run / "train.log").write_text("\n".join([*lines, ""]))
+    page = page_of(run)
+    assert "\n".join(lines[1:]) in page.text
+    assert page.tags.count("h1") == 1, "the title"
+
+
 @pytest.mark.parametrize("name", ["flags.json", "metrics.jsonl"])
 def test_nothing_outside_of_the_folder_gets_into_the_page(tmp_path, name):
     (tmp_path / "private").write_text("a secret word\n" * 3)
