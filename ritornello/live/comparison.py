@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
@@ -67,7 +69,7 @@ class Comparisons:
         """Return the command that makes the same tables and the same figure."""
         places = [str(self._shown(run)) for run in question.runs]
         if question.apart:
-            places = [f"{_label(run)}={p}" for run, p in zip(question.runs, places, strict=True)]
+            places = _labelled(question.runs, places)
         command = ["python", "-m", "ritornello.analysis", "compare", f"--runs={','.join(places)}"]
         if question.at_steps is not None:
             command.append(f"--at_steps={question.at_steps:.0f}")
@@ -88,10 +90,9 @@ class Comparisons:
             raise ConfigError(
                 f"Choose 1 to {MAX_RUNS} runs to compare; these are {len(question.runs)}."
             )
-        places = []
-        for run in question.runs:
-            folder = escape(str(self._checked_folder(run)))
-            places.append(f"{_label(run)}={folder}" if question.apart else folder)
+        places = [escape(str(self._checked_folder(run))) for run in question.runs]
+        if question.apart:
+            places = _labelled(question.runs, places)
         runs, notes = find_runs(places)
         return compare(runs, question.at_steps), notes
 
@@ -120,6 +121,14 @@ def _game(game: GameComparison) -> dict[str, Any]:
     return about | shown
 
 
-def _label(run: str) -> str:
-    """Return the name of a run as the label of a place, which ends at "="."""
-    return run.replace("=", "-")
+def _labelled(runs: Sequence[str], places: Sequence[str]) -> list[str]:
+    """Return each place with the name of its run as label, in which "=" and "," would end it."""
+    labels: dict[str, str] = {}
+    for run, place in zip(runs, places, strict=True):
+        label = name = re.sub("[=,]", "-", run)
+        number = 1
+        while label in labels:
+            number += 1
+            label = f"{name} {number}"
+        labels[label] = place
+    return [f"{label}={place}" for label, place in labels.items()]

@@ -1,8 +1,11 @@
 import json
+import shlex
 import time
 
 import pytest
 
+from ritornello.analysis.compare import main
+from ritornello.analysis.runs import find_runs
 from ritornello.live.guard import POST_HEADER
 from tests.live.builders import hold, make_run, record, write_records, write_status
 from tests.live.client import Browser
@@ -102,7 +105,6 @@ def test_no_content_of_a_file_stops_the_page_of_a_run(browser, results, name, co
 @pytest.mark.slow
 def test_runs_are_compared_as_the_analysis_does_it(browser, results):
     from ritornello.analysis.comparison import compare, game_table
-    from ritornello.analysis.runs import find_runs
 
     runs = [f"sequence/{seed}/Pong" for seed in (1, 2, 3)]
     said = browser.get("/api/compare", params={"run": runs}).json()
@@ -115,6 +117,20 @@ def test_runs_are_compared_as_the_analysis_does_it(browser, results):
     assert apart["games"][0]["improvement"] is None  # of single runs it says nothing
     picture = browser.get("/api/compare.png", params={"run": runs})
     assert picture.content.startswith(b"\x89PNG")
+
+
+def test_runs_of_all_names_are_told_apart_in_a_command_that_works(browser, results, monkeypatch):
+    names = ["a,b", "a=b", "a-b", "a-b 2"]
+    for name in names:
+        make_run(results, name)
+    monkeypatch.chdir(results)
+    said = browser.get("/api/compare", params={"run": names, "apart": "1"}).json()
+    shown = [row[0] for row in said["games"][0]["table"]["rows"]]
+    assert len(set(shown)) == len(names)
+    options = shlex.split(said["command"])[4:]
+    assert main(options) == 0
+    found, _ = find_runs([str(results / "comparison")])
+    assert sorted(run.about.label for run in found) == sorted(shown)
 
 
 @pytest.mark.parametrize("runs", [[], ["no_such"], ["../results"], [f"r{n}" for n in range(100)]])
