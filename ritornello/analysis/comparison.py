@@ -25,7 +25,7 @@ from ritornello.analysis.statistics import FEW, Estimate, Strata, difference, es
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
-from ritornello.metrics.text import kilojoules
+from ritornello.metrics.text import kilojoules, same_decimals
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -300,7 +300,7 @@ def _minutes_to(runs: Sequence[Run], steps: float) -> str:
 
 def _best_of(runs: Sequence[Run]) -> str:
     bests = [run.about.best for run in runs if run.about.best is not None]
-    return f"{max(bests):,.1f}" if bests else "-"
+    return same_decimals([max(bests)])[0] if bests else "-"
 
 
 def _seconds_to(run: Run, steps: float) -> float:
@@ -327,8 +327,7 @@ def run_table(games: Sequence[GameComparison]) -> tuple[list[str], list[list[str
     rows = [
         [
             run.csv_name,
-            f"{score:,.2f}",
-            f"{run.curve.mean_return[-1]:,.2f}",
+            *same_decimals([score, float(run.curve.mean_return[-1])], 2),
             f"{run.curve.agent_steps[-1]:,.0f}",
             f"{run.curve.wall_s[-1] / 60:.1f}",
             share_text(run.about.undisturbed),

@@ -49,6 +49,7 @@ from ritornello.sequences.forms import checked
 
 COLUMNS = ("agent_steps", "wall_s", "return_mean")
 MAX_ROWS = 200
+RETURN_DIGITS = 8  # significant
 MAX_TOLD = 3  # damaged runs in a message
 
 
@@ -297,8 +298,9 @@ def _points_of(curve: Curve) -> np.ndarray:
 
 
 def _rounded(points: np.ndarray) -> np.ndarray:
-    """Round `[n, 3]` points as they are written: whole steps, ms, four digits of return."""
-    return np.stack([points[:, 0].round(), points[:, 1].round(3), points[:, 2].round(4)], axis=1)
+    """Round `[n, 3]` points as they are written: whole steps, ms, RETURN_DIGITS of return."""
+    returns = [float(f"{value:.{RETURN_DIGITS}g}") for value in points[:, 2]]
+    return np.stack([points[:, 0].round(), points[:, 1].round(3), returns], axis=1)
 
 
 def _curve(points: np.ndarray, best: float | None) -> Curve:

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from ritornello.metrics.text import same_decimals
+
 RESAMPLES = 5000
 FEW = 5  # of fewer runs there is no interval
 AT_ONCE = 20_000_000  # numbers that are drawn again at once at most: 160 MB
@@ -40,19 +42,26 @@ class Estimate:
 
     def __str__(self) -> str:
         """Return it as tables show it: 21.5 [21.0, 22.0], or of a few runs 21.5 (21.0 to 22.0)."""
-        return self._text(1)
+        return self._text(same_decimals(self._numbers()))
 
     def percent(self) -> str:
         """Return a fraction as tables show it: 119.5 [118.1, 121.0] %."""
-        return f"{self._text(100)} %"
+        return f"{self._text([f'{100 * number:,.1f}' for number in self._numbers()])} %"
 
-    def _text(self, scale: float) -> str:
-        text = f"{scale * self.value:,.1f}"
+    def _numbers(self) -> list[float]:
+        """Return the value and, if they are known, the ends of its interval or reach."""
         if self.low is not None and self.high is not None:
-            return f"{text} [{scale * self.low:,.1f}, {scale * self.high:,.1f}]"
-        if self.reach is None:
-            return text
-        return f"{text} ({scale * self.reach[0]:,.1f} to {scale * self.reach[1]:,.1f})"
+            return [self.value, self.low, self.high]
+        return [self.value, *(self.reach or ())]
+
+    def _text(self, shown: Sequence[str]) -> str:
+        """Return `_numbers` as text, with the brackets of what they are."""
+        value, *ends = shown
+        if not ends:
+            return value
+        return (
+            f"{value} ({' to '.join(ends)})" if self.low is None else f"{value} [{', '.join(ends)}]"
+        )
 
 
 def interquartile_mean(values: np.ndarray, axis: int = 0) -> np.ndarray:

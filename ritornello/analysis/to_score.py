@@ -26,6 +26,7 @@ from ritornello.analysis.statistics import FEW, RESAMPLES, Estimate
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.curve import Curve
+from ritornello.metrics.text import same_decimals
 
 SAME = 1e-9  # shares that differ by less are equal: they are sums of a few fractions
 ABOUT = (
@@ -131,7 +132,7 @@ def to_score_page(
             raw = (score - at[0]) / (at[1] - at[0])
         rows = [_row(label, of_label, raw) for label, of_label in by_label(members).items()]
         rows.sort(key=lambda row: row[0])
-        heading = f"{env}, score {raw:,.1f}"
+        heading = f"{env}, score {same_decimals([raw])[0]}"
         tables[heading] = markdown.table(HEADINGS, [cells for _, cells in rows])
     if not tables:
         raise ConfigError(f"--to_score={100 * score:g}%: no game has a score of human play.")

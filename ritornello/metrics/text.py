@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from datetime import timedelta
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -22,9 +24,22 @@ def short(value: float) -> str:
     return f"{value:.3f}" if size >= 0.01 else f"{value:.1e}"
 
 
+def same_decimals(numbers: Sequence[float], least: int = 1) -> list[str]:
+    """Return numbers that belong together, in full: 1,234.5 or 0.742 or, below 0.0001, 4.80e-05.
+
+    Their decimals, of which there are at least `least`, make three significant digits of the
+    largest.
+    """
+    size = max(map(abs, numbers))
+    if 0 < size < 1e-4:
+        return [f"{number:.2e}" for number in numbers]
+    decimals = max(least, _decimals(size)) if size else least
+    return [f"{number:,.{decimals}f}" for number in numbers]
+
+
 def _decimals(value: float) -> int:
-    """Return the decimals that make three significant digits of a number of at least 1."""
-    return 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    """Return the decimals that make three significant digits of a number other than 0."""
+    return max(0, 2 - math.floor(math.log10(abs(value))))
 
 
 def percent(value: float) -> str:

@@ -12,6 +12,7 @@ from ritornello.analysis.statistics import difference
 from ritornello.core.errors import ConfigError
 from tests.analysis.builders import write_run, write_sequence
 from tests.house import ROOT
+from tests.live.builders import make_run, record
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
 
@@ -198,6 +199,36 @@ def test_the_table_gives_differences_to_a_configuration(tmp_path):
     with pytest.raises(ConfigError, match="has no such configuration; there are 'a', 'b'"):
         main([f"--runs=a={tmp_path}/a*,b={tmp_path}/b*", "--against=c", f"--output={output}"])
     assert not output.exists(), "no folder and no file of an answer that is refused"
+
+
+def test_scores_of_every_size_are_told_apart(tmp_path, capsys):
+    """As FrozenLake has them, and the rewards of a stock exchange."""
+    for label, scores in (
+        ("high", (0.74, 0.75, 0.76, 0.77, 0.78)),
+        ("low", (0.65, 0.66, 0.67, 0.68, 0.69)),
+        ("more", (4.8e-5,) * 5),
+        ("less", (1.2e-5,) * 5),
+    ):
+        for seed, score in enumerate(scores):
+            records = [record(n, score=score) for n in range(1, 4)]
+            make_run(tmp_path, f"{label}{seed}", records, seed=seed)
+
+    def said(*options):
+        labels = options[0].split(",")
+        places = ",".join(f"{label}={tmp_path}/{label}*" for label in labels)
+        assert main([f"--runs={places}", *options[1:]]) == 0
+        return capsys.readouterr().out
+
+    text = said("high,low", "--against=high")
+    for shown in ("| high | 5 | 0.760 [0.743, 0.777] |", "| -0.090 [-0.113, -0.067] |"):
+        assert shown in text, text
+    assert "seed0.csv | 0.740 | 0.740 |" in text
+    assert "score 0.660" in said("high,low", "--to_score=0.66")
+    text = said("more,less", "--profiles", f"--output={tmp_path}/out")
+    assert "| more |  | 100.0 [100.0, 100.0] % |" in text
+    assert "| more | 5 | 4.80e-05 [" in text
+    for label, score in (("more", "4.8e-05"), ("less", "1.2e-05")):
+        assert f",{score}\n" in (tmp_path / f"out/{label}_{PONG}_seed0.csv").read_text()
 
 
 def test_scores_at_a_moment_and_areas_are_not_asked_for_together():

@@ -35,7 +35,7 @@ def test_agents_are_compared_by_their_newest_checkpoint(tmp_path):
     # Mean of 98.3 % and (40 - 1.7) / 28.8 = 133.0 %.
     assert "| better | 115.6" in text
     earlier = scores_page(read_tables([str(one)]), at_steps=1999)
-    assert "| one | 1,000 | 1 | 4 | 5.0 (4.0 to 6.0) |" in earlier
+    assert "| one | 1,000 | 1 | 4 | 5.00 (4.00 to 6.00) |" in earlier
     later = write_table(tmp_path / "later", {BREAKOUT: 90})
     other = tmp_path / "other.csv"
     other.write_text((later / "scores.csv").read_text().replace("1000,", "1500,"))

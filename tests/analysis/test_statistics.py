@@ -58,7 +58,7 @@ def test_few_runs_have_no_interval_but_the_lowest_and_the_highest():
     assert estimate([[2.0, 3.0], [4.0]]) == Estimate(3.0), "of several games it would mislead"
     four = estimate([[1.0, 2.0, 3.0, 6.0]])
     assert (four.low, four.high, four.reach) == (None, None, (1.0, 6.0))
-    assert str(four) == "2.5 (1.0 to 6.0)"
+    assert str(four) == "2.50 (1.00 to 6.00)"
     assert Estimate(1.195, 1.181, 1.21).percent() == "119.5 [118.1, 121.0] %"
     assert probability_of_improvement([[2.0, 3.0]], [[0.0, 1.0]]) == Estimate(1.0)
     same = estimate([[2.0] * 5])
