@@ -10,7 +10,7 @@ from pathlib import Path
 from research.queue.plan import PlannedRun
 from research.queue.store import Store
 from ritornello.analysis.run_facts import label_among
-from ritornello.analysis.runs import read_runs, relabelled, thinned, write_csv
+from ritornello.analysis.runs import read_runs, write_csv
 from ritornello.core import atomic_file
 from ritornello.table import read_run
 
@@ -52,12 +52,8 @@ def export_curve(run: PlannedRun, store: Store, results: Path) -> list[Path]:
     label = label_among(run.arm, len(games))
     files = []
     for each in found:
-        curve = each.curve
-        thin = thinned(
-            relabelled(each, label), float(curve.agent_steps[-1]), float(curve.wall_s[-1])
-        )
-        about = replace(thin.about, finished=store.is_done(run))
-        files.append(write_csv(replace(thin, about=about), target))
+        about = replace(each.about, label=label, finished=store.is_done(run))
+        files.append(write_csv(replace(each, about=about), target))
     return files
 
 

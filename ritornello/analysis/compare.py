@@ -111,7 +111,7 @@ def _of_trainings(options: argparse.Namespace, places: Sequence[str]) -> Answer:
     else:
         text = page(games, notes, options.against)
         answer = Answer("table", text, "curves", lambda: games_figure(games))
-    written = [write_csv(thin, options.output) for thin in runs_of(games) if options.output]
+    written = [write_csv(run, options.output) for run in runs_of(games) if options.output]
     return answer._replace(curves=len(written))
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
 from ritornello.analysis.figure import learning_curves
 from ritornello.analysis.run_facts import NOT_CONFIGURATION
-from ritornello.analysis.runs import Run, last_games, thinned
+from ritornello.analysis.runs import Run, last_games
 from ritornello.analysis.statistics import FEW, Estimate, Strata, difference, estimate
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
@@ -111,8 +111,8 @@ def _row(label: str, runs: Sequence[Run], steps: float, seconds: float, by_area:
     scores = tuple(x.area(steps) if by_area else x.at_steps(steps) for x in curves)
     by_time = tuple(curve.at_seconds(seconds) for curve in curves)
     names = _flags_apart(runs)
-    thin = tuple(_with_flags(thinned(run, steps, seconds), names) for run in runs)
-    return Row(label, thin, scores, by_time if np.isfinite(by_time).all() else ())
+    told = tuple(_with_flags(run, names) for run in runs)
+    return Row(label, told, scores, by_time if np.isfinite(by_time).all() else ())
 
 
 def _flags_apart(runs: Sequence[Run]) -> list[str]:

@@ -49,6 +49,7 @@ from ritornello.sequences.forms import checked
 
 COLUMNS = ("agent_steps", "wall_s", "return_mean")
 MAX_ROWS = 200
+HIGHS = 30  # new highs that are kept at most of a curve with more points
 RETURN_DIGITS = 8  # significant
 MAX_TOLD = 3  # damaged runs in a message
 
@@ -76,7 +77,11 @@ _ABOUT = TypeAdapter(About)
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its configuration, its curve, and the place where it was read."""
+    """One run: its configuration, its curve, and the place where it was read.
+
+    All figures of a run are taken from at most MAX_ROWS points of its curve, which its CSV holds,
+    so that they are the same from there.
+    """
 
     about: About
     curve: Curve
@@ -146,33 +151,11 @@ def find_runs(places: Sequence[str], by: str = "label") -> tuple[list[Run], list
 
 
 def write_csv(run: Run, folder: Path) -> Path:
-    """Write the curve of a run as it is (see `thinned`) to `folder`; return the file."""
+    """Write the curve of a run to `folder`; return the file."""
     about = f"# {json.dumps(asdict(run.about), ensure_ascii=False)}\n"
     rows = [(int(steps), wall_s, mean) for steps, wall_s, mean in _points_of(run.curve).tolist()]
     write_text(folder / run.csv_name, about + csv_text(COLUMNS, rows))
     return folder / run.csv_name
-
-
-def thinned(run: Run, at_steps: float, at_seconds: float) -> Run:
-    """Return the run with at most MAX_ROWS points, exact where scores are taken.
-
-    The points at `at_steps` and `at_seconds`, interpolated, are among them if the run has a score
-    there, so that scores from the CSV equal those of the whole curve. Thinning twice changes
-    nothing.
-    """
-    curve = run.curve
-    marks = [
-        (at_steps, float(np.interp(at_steps, curve.agent_steps, curve.wall_s))),
-        (float(np.interp(at_seconds, curve.wall_s, curve.agent_steps)), at_seconds),
-    ]
-    values = [curve.at_steps(at_steps), curve.at_seconds(at_seconds)]
-    points = _points_of(curve)
-    extra = _rounded(np.column_stack([marks, values])[np.isfinite(values)])
-    near = np.isin(points[:, 0], extra[:, 0]) | np.isin(points[:, 1], extra[:, 1])
-    rest = points[~near]
-    rest = rest[evenly(len(rest), MAX_ROWS - len(extra))]
-    merged = np.unique(np.concatenate([rest, extra]), axis=0)  # sorted by agent steps
-    return replace(run, curve=_curve(merged, curve.best))
 
 
 def read_runs(path: Path, leave_out: Callable[[str], object] | None = None) -> Iterator[Run]:
@@ -283,7 +266,9 @@ def _of_folders(
             means, best = [f"{RETURN}_{task}"], f"{BEST}_{task}"
         found = curve_of(records, means, best, steps_of)
         curve = _curve(_points_of(found), found.best)
-        yield Run(replace(about, env=game, best=curve.best), curve, folder.path, every_flag)
+        yield Run(
+            replace(about, env=game, best=curve.best), _thinned(curve), folder.path, every_flag
+        )
 
 
 def _steps_of(task: int, share: float) -> Callable[[Record], float]:
@@ -312,6 +297,26 @@ def _curve(points: np.ndarray, best: float | None) -> Curve:
             kept.append(point)
     columns = np.array(kept, np.float64).reshape(-1, len(COLUMNS)).T
     return Curve(columns[0], columns[1], columns[2], best)
+
+
+def _thinned(curve: Curve) -> Curve:
+    """Return at most MAX_ROWS points of a curve: some at equal distances, and new highs.
+
+    A score is first reached at a new high, which is kept with its neighbours: without them it would
+    add to the area what it had not.
+    """
+    count = len(curve.agent_steps)
+    if count <= MAX_ROWS:
+        return curve
+    kept, highest = set[int](), -np.inf
+    for group in np.array_split(np.arange(count), HIGHS):
+        high = int(group[curve.mean_return[group].argmax()])
+        if curve.mean_return[high] > highest:
+            highest = curve.mean_return[high]
+            kept |= {high - 1, high, high + 1} & set(range(count))
+    kept |= set(evenly(count, MAX_ROWS - len(kept)).tolist())
+    points = _points_of(curve)[sorted(kept)]
+    return Curve(points[:, 0], points[:, 1], points[:, 2], curve.best)
 
 
 def relabelled(run: Run, label: str) -> Run:

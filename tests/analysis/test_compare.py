@@ -201,6 +201,24 @@ def test_the_table_gives_differences_to_a_configuration(tmp_path):
     assert not output.exists(), "no folder and no file of an answer that is refused"
 
 
+def test_the_files_of_long_runs_say_of_every_score_what_the_runs_say(tmp_path, capsys):
+    noise = np.random.default_rng(1).normal(0, 2, (4, 900))
+    for seed, deviations in enumerate(noise):
+        scores = 25 - 25 * np.exp(-np.arange(900) / 400) + deviations
+        records = [record(n, score=score) for n, score in enumerate(scores.tolist(), 1)]
+        make_run(tmp_path / "runs", f"{seed % 2}_{seed}", records, seed=seed)
+    runs = ",".join(f"{x}={tmp_path}/runs/{x}_*" for x in "01")
+    for options in ([], ["--at_steps=43210"], ["--area_to=54321"]):
+        output = tmp_path / f"out{len(list(tmp_path.iterdir()))}"
+        for asked in (options, ["--to_score=10"], ["--profiles", *options]):
+            pages = []
+            for places in (runs, output):
+                written = [f"--output={output}"] if asked is options and places == runs else []
+                assert main([f"--runs={places}", *asked, *written]) == 0
+                pages.append(capsys.readouterr().out.partition("written to")[0])
+            assert pages[0] == pages[1], asked
+
+
 def test_scores_of_every_size_are_told_apart(tmp_path, capsys):
     """As FrozenLake has them, and the rewards of a stock exchange."""
     for label, scores in (

@@ -8,10 +8,13 @@ import pytest
 from ritornello.analysis.comparison import compare
 from ritornello.analysis.options import matching, places_in
 from ritornello.analysis.run_facts import own_commands
-from ritornello.analysis.runs import MAX_ROWS, find_runs, thinned, write_csv
+from ritornello.analysis.runs import HIGHS, MAX_ROWS, find_runs, write_csv
+from ritornello.analysis.to_score import arrival
 from ritornello.core.errors import ConfigError
+from ritornello.metrics.curve import curve_of
 from ritornello.metrics.run_files import read_records
 from tests.analysis.builders import MIXED, write_run, write_run_of_games, write_sequence
+from tests.live import builders as live
 from tests.live.builders import write_records
 
 
@@ -87,22 +90,21 @@ def test_a_sequence_gives_its_groups_as_labels_over_games(tmp_path):
     assert run.about.command == "python multi_train.py --tune=mine.yaml -- --lr=0.1"
 
 
-@pytest.mark.parametrize("records", [10, 1000])
-def test_a_thin_curve_is_short_and_exact_where_scores_are_taken(tmp_path, records):
-    write_run(tmp_path / "a", seed=1, records=records, end=10_000, slope=0.37)
-    (run,), _ = find_runs([f"x={tmp_path}/a"])
-    at_steps, at_seconds = 3337, 512.345
-    thin = thinned(run, at_steps, at_seconds)
-    assert len(thin.curve.agent_steps) == min(records + 2, MAX_ROWS)
-    assert thin.curve.at_steps(at_steps) == pytest.approx(0.37 * at_steps + 1, abs=1e-4)
-    assert thin.curve.at_seconds(at_seconds) == pytest.approx(
-        run.curve.at_seconds(at_seconds), abs=1e-4
-    )
-    assert (np.diff(thin.curve.agent_steps) > 0).all()
-    assert (np.diff(thin.curve.wall_s) > 0).all()
-    assert thin.curve.agent_steps[[0, -1]].tolist() == run.curve.agent_steps[[0, -1]].tolist()
-    again = thinned(thin, at_steps, at_seconds)
-    np.testing.assert_array_equal(again.curve.mean_return, thin.curve.mean_return)
+@pytest.mark.parametrize("records", [10, MAX_ROWS, 3000])
+def test_a_curve_is_short_and_keeps_ends_area_and_when_a_score_was_first_reached(tmp_path, records):
+    scores = np.random.default_rng(1).normal(0, 2, records) + np.linspace(0, 40, records)
+    made = [live.record(n, score=score) for n, score in enumerate(scores.tolist(), 1)]
+    (run,), _ = find_runs([f"x={live.make_run(tmp_path, 'a', made)}"])
+    curve, whole = run.curve, curve_of(made)
+    assert len(curve.agent_steps) <= MAX_ROWS
+    assert curve.agent_steps[[0, -1]].tolist() == whole.agent_steps[[0, -1]].tolist()
+    end = whole.agent_steps[-1]
+    assert curve.area(end) == pytest.approx(whole.area(end), rel=0.02)
+    for score in range(1, 40):
+        late = arrival(curve, score).agent_steps - arrival(whole, score).agent_steps
+        assert abs(late) <= end / HIGHS, score
+    if records <= MAX_ROWS:
+        assert curve.agent_steps.tolist() == whole.agent_steps.tolist()
 
 
 def test_a_csv_gives_back_the_run_that_was_written(tmp_path):
