@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_COMMAND = 5000  # characters
+UNKNOWN = 0.01  # of an area at most may lie before a run that goes on from another one
 SCORE = (
     "Over the runs of a configuration: interquartile mean [95 % interval, stratified bootstrap], "
     f"or of fewer than {FEW} runs (lowest to highest), which is no confidence interval."
@@ -77,23 +78,21 @@ def compare(
         finished = [run for run in members if run.about.finished] or members
         steps = at_steps or min(run.curve.agent_steps[-1] for run in finished)
         # An unfinished run that came far enough says as much as a finished one.
-        reached = [run for run in members if run.curve.covers(steps)]
+        missing = {run.source: _why_missing(run, at_steps, steps, by_area) for run in members}
+        reached = [run for run in members if not missing[run.source]]
         if not reached:
-            first, last = max((_ends(run) for run in members), key=lambda ends: ends[1] - ends[0])
+            longest = max(members, key=lambda run: np.ptp(run.curve.agent_steps))
             raise ConfigError(
-                f"{option}={steps:.0f}: no run of {env} has a score there. The longest has them "
-                f"from {first:,.0f} to {last:,.0f} agent steps: give a number between these."
+                f"{option}={steps:.0f}: no run of {env} has a score there. {longest.source}, the "
+                f"longest: {missing[longest.source]}"
             )
         seconds = min(_seconds_to(run, steps) for run in reached)
         rows = [_row(x, of, steps, seconds, by_area) for x, of in by_label(reached).items()]
         rows.sort(key=lambda row: -estimate([row.scores]).value)
-        chosen = "" if at_steps else ", where the shortest ends"
         notes = [
-            f"{run.source}: {run.about.label}, seed {run.about.seed}: it has scores from "
-            f"{_ends(run)[0]:,.0f} to {_ends(run)[1]:,.0f} agent steps, but runs are compared at "
-            f"{steps:,.0f}{chosen}. Train it longer, or give {option}."
+            f"{run.source}: {run.about.label}, seed {run.about.seed}: {missing[run.source]}"
             for run in members
-            if not run.curve.covers(steps)
+            if missing[run.source]
         ]
         notes += [
             f"{row.label}: no score at equal time, {seconds:,.1f} s, when the fastest run was at "
@@ -134,9 +133,32 @@ def _with_flags(run: Run, names: Sequence[str]) -> Run:
     return replace(run, about=replace(run.about, apart=apart))
 
 
-def _ends(run: Run) -> tuple[float, float]:
-    """Return the agent steps of the first and of the last score of a run."""
-    return float(run.curve.agent_steps[0]), float(run.curve.agent_steps[-1])
+def _why_missing(run: Run, wanted: float | None, steps: float, by_area: bool) -> str:
+    """Return why a run has no score at `steps`, and what to do; "" if it has one.
+
+    `wanted` are the steps that the user gave, if any.
+    """
+    first, last = float(run.curve.agent_steps[0]), float(run.curve.agent_steps[-1])
+    if by_area and run.about.goes_on and first > UNKNOWN * steps:
+        return (
+            f"it goes on from another run and begins at {first:,.0f} agent steps, and an area "
+            "counts from 0. Compare it by --at_steps."
+        )
+    if run.curve.covers(steps):
+        return ""
+    advice = f"Train it longer, or give {'--area_to' if by_area else '--at_steps'}."
+    if first > steps:
+        advice = "Give more steps, or leave it out."
+        if wanted is None:
+            advice = (
+                "There are no steps at which all of them have scores: leave some out, or give "
+                "--at_steps."
+            )
+    chosen = "" if wanted else ", where the shortest ends"
+    return (
+        f"it has scores from {first:,.0f} to {last:,.0f} agent steps, but runs are compared at "
+        f"{steps:,.0f}{chosen}. {advice}"
+    )
 
 
 def about_scores(games: Sequence[GameComparison]) -> str:

@@ -49,6 +49,12 @@ def commit_text(source: Mapping[str, Any]) -> str:
     return commit + (" with changes" if source.get("dirty") else "")
 
 
+def resumes(sessions: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the first session in a folder resumed a run, which was another one then."""
+    line = sessions[0].get("command_line", []) if sessions else []
+    return any(f"{x}=".startswith("--resume=") or x.endswith("train_w_load") for x in line)
+
+
 def own_commands(sessions: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the commands that made a run, without its folder; the seed is left open."""
     first, *resumed = (session.get("command_line", [])[1:] for session in sessions)

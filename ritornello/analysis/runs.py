@@ -33,6 +33,7 @@ from ritornello.analysis.run_facts import (
     label_by,
     machine_text,
     own_commands,
+    resumes,
 )
 from ritornello.core.atomic_file import csv_text, write_text
 from ritornello.core.errors import ConfigError
@@ -68,6 +69,7 @@ class About:
     machine: str
     undisturbed: float | None = None  # share of its time in which nothing else ran; None: not known
     joules_per_million_steps: float | None = None  # None: its energy was not measured
+    goes_on: bool = False  # from another run, whose steps are counted in its own
     averaged_games: int | None = None  # games in a mean return (--avg_buff_size); None: unknown
     apart: dict[str, Any] = field(default_factory=dict)  # flags in which its configuration's differ
 
@@ -249,6 +251,8 @@ def _of_folders(
             undisturbed=undisturbed_share(records),
             joules_per_million_steps=EnergyBook(records).joules_per_million_steps,
             averaged_games=flags.avg_buff_size,
+            # From a model folder a run begins at 0.
+            goes_on=resumes(folders[0].sessions()) and any(x.updates for x in records[:1]),
         )
     except (ConfigError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ from ritornello.analysis.comparison import compare, over_games, page
 from ritornello.analysis.runs import MAX_ROWS, find_runs
 from ritornello.analysis.statistics import difference
 from ritornello.core.errors import ConfigError
+from ritornello.metrics.run_files import read_records
 from tests.analysis.builders import write_run, write_sequence
 from tests.house import ROOT
-from tests.live.builders import make_run, record
+from tests.live.builders import make_run, record, write_records
 
 PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
 
@@ -119,6 +121,49 @@ def test_runs_that_did_not_get_there_are_left_out_and_named(tmp_path):
     for nobody_is_there in (2000, 5):  # after the last end, and before the first game ended
         with pytest.raises(ConfigError, match="no run of Pong.* from 100 to 1,000 agent steps"):
             compare(runs, at_steps=nobody_is_there)
+
+
+@pytest.mark.parametrize("words", [["--resume=base"], ["--op_mode", "train_w_load"]])
+def test_the_past_of_a_run_that_goes_on_from_another_is_not_made_up(tmp_path, capsys, words):
+    write_run(tmp_path / "base", seed=1, end=600)
+    late = write_run(tmp_path / "late", seed=2, records=2)  # with the weights of a model folder
+    fork = write_run(tmp_path / "fork", seed=3)
+    records = [replace(each, updates=9) for each in read_records(fork) if each.agent_steps > 500]
+    write_records(fork, records)
+    for folder in (late, fork):
+        info = json.loads((folder / "run.json").read_text())
+        info["command_line"] = ["main.py", *words]
+        (folder / "run.json").write_text(json.dumps(info))
+    runs, out = f"a={tmp_path}/[blf]*", tmp_path / "out"
+    assert main([f"--runs={runs}", "--at_steps=600", f"--output={out}"]) == 0
+    assert "Left out" not in capsys.readouterr().out
+    for places in (runs, str(out)):
+        assert main([f"--runs={places}", "--area_to=600"]) == 0
+        table, left_out = capsys.readouterr().out.split("## Left out")
+        assert "| a | 2 |" in table
+        assert "a, seed 3: it goes on from another run and begins at 600 agent steps" in left_out
+    with pytest.raises(ConfigError, match="no run of .* it goes on from another run"):
+        main([f"--runs={fork}", "--area_to=700"])
+    (run,), _ = find_runs([str(fork)])
+    curve = replace(run.curve, agent_steps=100 * run.curve.agent_steps)  # of 100,000 steps
+    long = replace(run, curve=replace(curve, agent_steps=np.r_[600.0, curve.agent_steps[1:]]))
+    assert compare([long], 90_000, by_area=True)[0].left_out == (), "what is missing is nothing"
+
+
+def test_runs_without_common_steps_are_told_so(tmp_path):
+    """Groups of a sequence of which one goes on from the other."""
+    for seed, end in ((1, 600), (2, 650)):
+        write_run(tmp_path / f"first{seed}", seed=seed, end=end)
+        more = write_run(tmp_path / f"more{seed}", seed=seed, end=1300, records=26)
+        write_records(more, [each for each in read_records(more) if each.agent_steps >= end])
+    runs, _ = find_runs([f"{x}={tmp_path}/{x}*" for x in ("first", "more")])
+    (game,) = compare(runs)
+    (note,) = game.left_out
+    assert note.endswith(
+        "more, seed 2: it has scores from 650 to 1,300 agent steps, but runs are compared at 600, "
+        "where the shortest ends. There are no steps at which all of them have scores: leave some "
+        "out, or give --at_steps."
+    )
 
 
 def test_over_games_counts_only_configurations_that_have_them_all(two_games, tmp_path):
