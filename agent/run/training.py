@@ -32,6 +32,7 @@ from ritornello.core.command_line import printable, tell
 from ritornello.core.errors import EnvironmentFault, PlatformError, of_the_system
 from ritornello.core.kept_settings import set_torch
 from ritornello.core.process_death import started_in_here_ended
+from ritornello.core.run_layout import SCORES
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
 from ritornello.core.warden import Warden
@@ -235,8 +236,6 @@ class Session:
         return self.checkpoint.output_folder(self.blueprint.flags.results_dir)
 
     def _test(self) -> int:
-        from ritornello.agent.testing.score_table import SCORES
-
         flags, kept = self.blueprint.flags, ""
         if flags.test_all_checkpoints:
             table = printable(str(self._test_folder() / SCORES))

@@ -1,12 +1,13 @@
 """Takes a run folder back to the checkpoint that a session goes on from, and keeps what that cuts.
 
 A resumed run goes on from a checkpoint, and what the folder holds about later updates is the future
-of another run by then: lines in journals, checkpoints, milestones, perhaps the best weights. It is
-moved to names that nothing reads, so that no later session can fall back into it:
+of another run by then: lines in journals, checkpoints, milestones, tests, perhaps the best weights.
+It is moved to names that nothing reads, so that no later session can fall back into it:
 
     <run>/metrics.jsonl.20261122-134500.cut            lines of each journal (metrics/rewind.py)
     <run>/checkpoints/cut_20261122-134500/*.pt         checkpoints of later updates
     <run>/best_evaluated.20261122-134500.cut           the best model, if it is of later updates
+    <run>/test_<model>.json.20261122-134500.cut        tests of later weights
 
 The caller holds the lock of the folder (`RunFolder.lock`).
 """
@@ -14,6 +15,7 @@ The caller holds the lock of the folder (`RunFolder.lock`).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -30,11 +32,14 @@ from ritornello.agent.stored.checkpoint_folder import (
 )
 from ritornello.agent.stored.checkpoint_writer import give_second_name
 from ritornello.agent.stored.run_folder import RunFolder, create_exclusively
+from ritornello.agent.testing.model_card import read_test
 from ritornello.core.atomic_file import remove_temporaries
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.files import disk
+from ritornello.core.run_layout import REPORT
 from ritornello.core.saved_state import whole
 from ritornello.metrics.rewind import Cut, Point, rewind
+from ritornello.metrics.run_files import set_aside
 
 CUT_FOLDER = "cut_{:%Y%m%d-%H%M%S}"
 
@@ -91,7 +96,9 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
         remove_temporaries(folder.path)  # of a session that was killed
         disk().unlink(folder.summary_file)  # of an earlier session's end: the run goes on
         moved = _set_later_aside(checkpoint, at)
+        point = replace(point, has_best=(checkpoint.path.parent / BEST).exists())
         cuts = rewind(folder.path, point, at)
+        tests = [set_aside(path, at) for path in _later_tests(folder.path, point)]
         best = set_later_aside(folder.path, updates, at)
     except OSError as error:
         raise ConfigError(
@@ -100,6 +107,8 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
             "--new_run_folder=True goes on elsewhere."
         ) from error
     notes = _described(cuts, moved, updates)
+    if tests:
+        notes.append(f"{len(tests)} files of tests of later weights are *.cut now")
     if best is not None:
         notes.append(f"the best model of the evaluations is of a later update: it is {best} now")
     return notes
@@ -146,6 +155,21 @@ def _later(checkpoint: Checkpoint) -> list[Path]:
     newest_first = sorted(later, reverse=True)
     # Contents last: what is still there if this is cut short has its own.
     return sorted(newest_first, key=lambda path: path.suffix == ".replay")
+
+
+def _later_tests(folder: Path, point: Point) -> list[Path]:
+    """Return the files of tests that were played with later weights."""
+    later: list[Path] = []
+    for report in sorted(folder.glob(f"{REPORT}*.json")):
+        tested = read_test(report)
+        if not tested:
+            continue
+        checkpoint = Path(tested[0].checkpoint)  # which has played each of the games
+        if not point.follows_model(checkpoint.stem, tested[0].agent_steps):
+            # The report last: it says of which weights the others are.
+            files = (report.with_suffix(".csv"), report.with_suffix(".mp4"), report)
+            later += [file for file in files if file.exists()]
+    return later
 
 
 def _described(cuts: list[Cut], moved: list[Path], updates: int) -> list[str]:

@@ -32,10 +32,9 @@ from ritornello.core.atomic_file import write_csv
 from ritornello.core.errors import ConfigError
 from ritornello.core.file_lock import FileLock
 from ritornello.core.plain_data import read_text, shown_text
+from ritornello.core.run_layout import REPORT, SCORES, SCORES_PER_LIFE
 
-SCORES, SCORES_PER_LIFE = "scores.csv", "scores_per_life.csv"
 LOCK = "scores.lock"
-REPORT = "test_"  # followed by what was tested, and how
 WRITTEN_BY_TESTS = (f"{REPORT}*", SCORES, SCORES_PER_LIFE)  # patterns of names
 # What every reader may rely on, in both files.
 SHARED_COLUMNS = ("model_id", "model_steps", "env", "episode_steps", "episode_return")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ritornello.agent.testing.human_scores import TABLE, all_human_normalised
-from ritornello.agent.testing.score_table import SCORES, SCORES_PER_LIFE, read_rows
+from ritornello.agent.testing.score_table import read_rows
 from ritornello.analysis.comparison import markdown_page, over_games
 from ritornello.analysis.figure import learning_curves
 from ritornello.analysis.options import matching, split_label
@@ -23,6 +23,7 @@ from ritornello.analysis.statistics import FEW, mean_estimate
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
 from ritornello.core.project import main_command
+from ritornello.core.run_layout import SCORES, SCORES_PER_LIFE
 from ritornello.metrics.curve import Curve
 from ritornello.metrics.record import is_usable
 

@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.agent.testing.score_table import SCORES, SCORES_PER_LIFE
 from ritornello.analysis.compare_scores import Table, read_table, scores_page
 from ritornello.analysis.comparison import (
     GameComparison,
@@ -34,6 +33,7 @@ from ritornello.core import markdown
 from ritornello.core.atomic_file import write_csv, write_text
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown_text
+from ritornello.core.run_layout import SCORES, SCORES_PER_LIFE
 from ritornello.metrics.charts import save
 from ritornello.sequences.folder import RunState, SequenceFolder
 from ritornello.sequences.forms import checked

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,9 +22,16 @@ from functools import partial
 from pathlib import Path
 
 from ritornello.core.atomic_file import atomic_file
-from ritornello.core.run_layout import EVALUATIONS, FINDINGS, GAMES, RECORDS
+from ritornello.core.run_layout import (
+    EVALUATIONS,
+    FINDINGS,
+    GAMES,
+    RECORDS,
+    SCORES,
+    SCORES_PER_LIFE,
+)
 from ritornello.metrics.record import Record
-from ritornello.metrics.run_files import is_regular, name_aside, set_aside
+from ritornello.metrics.run_files import csv_cells, is_regular, name_aside, set_aside
 
 OTHER_LEARNERS = "metrics-rank*.jsonl"  # records of those after the first
 ROUNDED_S = 1e-3  # records hold milliseconds
@@ -51,6 +59,7 @@ class Point:
     # None: unknown; lines of the same agent steps are kept then.
     training_steps: int | None = None
     wall_s: float = math.inf  # seconds of training; inf: unknown
+    has_best: bool = True  # whether there is a `best.pt` from before
 
     def follows_record(self, line: str) -> bool:
         """Whether a record is from before. Steps and time go on while nothing is learned."""
@@ -69,6 +78,22 @@ class Point:
         """Whether a line of evaluations.csv is the heading, or from before by its third column."""
         updates = line.split(",")[2]
         return updates == "updates" or int(updates) <= self.updates
+
+    def follows_score(self, line: str) -> bool:
+        """Whether a line of a table of tests is the heading, or about weights from before."""
+        model, steps = csv_cells(line)[:2]
+        return steps == "model_steps" or self.follows_model(model, int(steps))
+
+    def follows_model(self, model: str, agent_steps: int) -> bool:
+        """Whether the weights in a checkpoint of the name `model` are from before.
+
+        An update may need no new agent steps; then its number in the name decides.
+        """
+        if model == "best" and agent_steps == self.agent_steps:
+            return self.has_best
+        updates = re.fullmatch(r"update_([0-9]+)", model)
+        is_later = updates is not None and int(updates[1]) > self.updates
+        return agent_steps <= self.agent_steps and not is_later
 
     def follows_update(self, line: str) -> bool:
         """Whether a line of text that ends with updates is from before."""
@@ -98,6 +123,8 @@ JOURNALS: dict[str, Callable[[Point, str], bool]] = {
     "Train_time.txt": Point.follows_update,
     FINDINGS: Point.follows_finding,
     EVALUATIONS: Point.follows_evaluation,
+    SCORES: Point.follows_score,
+    SCORES_PER_LIFE: Point.follows_score,
 }
 
 

@@ -13,9 +13,9 @@ from ritornello.agent.session import prepare
 from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_file import write_tree
 from ritornello.agent.stored.checkpoint_tree import encode
-from ritornello.agent.testing.score_table import SCORES, SCORES_PER_LIFE
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.plain_data import shown_text
+from ritornello.core.run_layout import SCORES, SCORES_PER_LIFE
 from ritornello.wrappers import trusted_modules
 from tests.agent.runs import BOTH_GAMES, COUNTING, QUIET
 

@@ -1,4 +1,5 @@
 import os
+from dataclasses import asdict
 from datetime import datetime
 
 import pytest
@@ -9,6 +10,8 @@ from ritornello.agent.stored.checkpoint import load
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.agent.stored.run_folder import RunFolder
 from ritornello.agent.stored.run_rewind import check_not_saved_since, take_back
+from ritornello.agent.testing.score_table import Game, Life, report_stem, summarise
+from ritornello.core.atomic_file import write_json
 from ritornello.core.errors import ConfigError
 from ritornello.metrics.run_files import read_records
 from tests.agent.runs import COUNTING, QUIET
@@ -115,6 +118,48 @@ def test_a_move_that_is_cut_short_is_finished_by_the_next_one(tmp_path, monkeypa
     assert names(run.checkpoints)[-4:] == [
         f"update_0000000{n}0.{x}" for n in "12" for x in ("pt", "replay")
     ]
+
+
+MODELS = {"step_000000002000": 2000, "step_000000003000": 3000, "best": 2000}
+KINDS = ("csv", "json", "mp4")
+
+
+def write_tests(folder):
+    """Write the files of a test of each of MODELS, and one that is none."""
+    games = [Game(0, 1.0, 5, 5, "a", (Life(1.0, 5),))]
+    for model, steps in MODELS.items():
+        stem = report_stem(model, ["Pong"], "sampled")
+        for kind in KINDS:
+            (folder / f"{stem}.{kind}").write_text(kind)
+        report = summarise(games, "Pong", f"{folder}/checkpoints/{model}.pt", steps, greedy=False)
+        write_json(folder / f"{stem}.json", asdict(report))
+    (folder / "test_notes.json").write_text("{}")
+
+
+def test_tests_of_later_weights_are_set_aside(tmp_path, monkeypatch):
+    run = run_with(tmp_path, [10, 20, 30], best=30)
+    write_tests(run.path)  # that of best.pt of update 30, which needed no new step
+    replace, left = os.replace, [7]  # one after the checkpoints and the contents
+
+    def fail(source, target):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device", str(target))
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fail)
+        with pytest.raises(ConfigError, match="No space left"):
+            taken_back(run, run.checkpoints / "update_000000020.pt")
+    notes = taken_back(run, run.path)  # which goes on from what is left
+    assert "files of tests of later weights" in "".join(notes)
+    stems = {model: f"test_{model}_Pong_sampled" for model in MODELS}
+    later = [f"{stems[model]}.{kind}" for model in ("best", "step_000000003000") for kind in KINDS]
+    assert {path.name for path in run.path.glob("test_*")} == {
+        *(f"{name}.20261122-134500.cut" for name in later),
+        *(f"{stems['step_000000002000']}.{kind}" for kind in KINDS),
+        "test_notes.json",
+    }
 
 
 SMALL = (

@@ -5,7 +5,6 @@ from datetime import datetime
 
 import pytest
 
-from ritornello.core.run_layout import EVALUATIONS, FINDINGS
 from ritornello.metrics.rewind import JOURNALS, Point, rewind
 from ritornello.metrics.run_files import read_records
 from ritornello.metrics.sinks import TensorBoardSink, TextFilesSink
@@ -25,7 +24,7 @@ def test_lines_after_the_checkpoint_are_set_aside_and_the_others_stay(tmp_path):
     whole = {path.name: path.read_bytes() for path in (tmp_path / "long").iterdir()}
     cuts = rewound(tmp_path / "long")
     assert [(cut.name, cut.lines) for cut in cuts] == [
-        (name, 4) for name in JOURNALS if name not in (FINDINGS, EVALUATIONS)
+        (name, 4) for name in JOURNALS if (tmp_path / "short" / name).exists()
     ]
     for cut in cuts:
         kept = (tmp_path / "long" / cut.name).read_bytes()
@@ -44,6 +43,19 @@ def test_lines_of_later_updates_go_also_where_no_agent_step_was_made_since(tmp_p
     for name in ("Loss_file.txt", "lr_file.txt"):
         lines = (tmp_path / name).read_text().splitlines()
         assert [int(line.split(",")[-3]) for line in lines] == [10, 20, 30]
+
+
+@pytest.mark.parametrize("name", ["scores.csv", "scores_per_life.csv"])
+def test_games_of_later_weights_leave_the_tables_of_tests(tmp_path, name):
+    """Updates 40 and 50 needed no new agent step."""
+    models = [("step_000000000300", 300), ("update_000000030", 400), ("update_000000040", 400)]
+    models += [("update_000000050", 400), ("best", 200), ("best", 500), ("step_000000000600", 600)]
+    head = "model_id,model_steps,env,episode_steps,episode_return\n"
+    rows = [f'{model},{steps},"a,b",5,1.0\n' for model, steps in models]
+    (tmp_path / name).write_text(head + "".join(rows))
+    rewind(tmp_path, Point(40, 400), NOW)
+    assert (tmp_path / name).read_text() == head + "".join([*rows[:3], rows[4]])
+    assert (tmp_path / f"{name}.{CUT}").read_text() == "".join([rows[3], *rows[5:]])
 
 
 def test_a_record_of_the_same_update_goes_if_steps_went_on(tmp_path):
