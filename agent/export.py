@@ -11,7 +11,7 @@ beside them (agent/testing/model_card.py), `--push` sends all to a model hub (ag
 
 from __future__ import annotations
 
-from ritornello.core.run_layout import FLAGS
+from ritornello.core.run_layout import FILMS, FLAGS
 from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
 
 if __name__ == "__main__":
@@ -34,7 +34,6 @@ from ritornello.agent.stored.checkpoint_folder import run_of
 from ritornello.agent.stored.hub import Repository, push
 from ritornello.agent.stored.model_file import FACTS, FLAGS_OF_THE_MACHINE, WEIGHTS, save_model
 from ritornello.agent.stored.run_folder import RunFolder
-from ritornello.agent.testing.evaluation import FILMS
 from ritornello.agent.testing.model_card import CARD, FILM, check_is_free, model_card, read_test
 from ritornello.agent.testing.score_table import Report, report_stem, test_facts
 from ritornello.core.atomic_file import atomic_path, write_text

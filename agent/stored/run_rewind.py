@@ -1,13 +1,14 @@
 """Takes a run folder back to the checkpoint that a session goes on from, and keeps what that cuts.
 
 A resumed run goes on from a checkpoint, and what the folder holds about later updates is the future
-of another run by then: lines in journals, checkpoints, milestones, tests, perhaps the best weights.
-It is moved to names that nothing reads, so that no later session can fall back into it:
+of another run by then: lines in journals, checkpoints, tests, films, perhaps the best weights. It
+is moved to names that nothing reads, so that no later session can fall back into it:
 
     <run>/metrics.jsonl.20261122-134500.cut            lines of each journal (metrics/rewind.py)
     <run>/checkpoints/cut_20261122-134500/*.pt         checkpoints of later updates
     <run>/best_evaluated.20261122-134500.cut           the best model, if it is of later updates
     <run>/test_<model>.json.20261122-134500.cut        tests of later weights
+    <run>/films/update_<n>.mp4.20261122-134500.cut     films of later updates
 
 The caller holds the lock of the folder (`RunFolder.lock`).
 """
@@ -15,6 +16,7 @@ The caller holds the lock of the folder (`RunFolder.lock`).
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -36,12 +38,13 @@ from ritornello.agent.testing.model_card import read_test
 from ritornello.core.atomic_file import remove_temporaries
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.files import disk
-from ritornello.core.run_layout import REPORT
+from ritornello.core.run_layout import FILMS, REPORT
 from ritornello.core.saved_state import whole
 from ritornello.metrics.rewind import Cut, Point, rewind
 from ritornello.metrics.run_files import set_aside
 
 CUT_FOLDER = "cut_{:%Y%m%d-%H%M%S}"
+FILM_NAME = re.compile(r"update_([0-9]+)\.mp4")
 
 
 def check_not_saved_since(checkpoint: Checkpoint) -> None:
@@ -98,7 +101,7 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
         moved = _set_later_aside(checkpoint, at)
         point = replace(point, has_best=(checkpoint.path.parent / BEST).exists())
         cuts = rewind(folder.path, point, at)
-        tests = [set_aside(path, at) for path in _later_tests(folder.path, point)]
+        shown = [set_aside(path, at) for path in _later_films_and_tests(folder.path, point)]
         best = set_later_aside(folder.path, updates, at)
     except OSError as error:
         raise ConfigError(
@@ -107,8 +110,8 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
             "--new_run_folder=True goes on elsewhere."
         ) from error
     notes = _described(cuts, moved, updates)
-    if tests:
-        notes.append(f"{len(tests)} files of tests of later weights are *.cut now")
+    if shown:
+        notes.append(f"films and files of tests of later weights are *.cut now: {len(shown)}")
     if best is not None:
         notes.append(f"the best model of the evaluations is of a later update: it is {best} now")
     return notes
@@ -157,9 +160,10 @@ def _later(checkpoint: Checkpoint) -> list[Path]:
     return sorted(newest_first, key=lambda path: path.suffix == ".replay")
 
 
-def _later_tests(folder: Path, point: Point) -> list[Path]:
-    """Return the files of tests that were played with later weights."""
-    later: list[Path] = []
+def _later_films_and_tests(folder: Path, point: Point) -> list[Path]:
+    """Return the films of evaluations, and the files of tests, that show later weights."""
+    films = numbered(folder / FILMS, FILM_NAME) if (folder / FILMS).is_dir() else {}
+    later = [film for updates, film in films.items() if updates > point.updates]
     for report in sorted(folder.glob(f"{REPORT}*.json")):
         tested = read_test(report)
         if not tested:

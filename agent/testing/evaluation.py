@@ -51,6 +51,7 @@ from ritornello.agent.testing.whole_games import film_game, play_games
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.process_death import ignore_interrupts
 from ritornello.core.rng import child_seed
+from ritornello.core.run_layout import FILMS
 from ritornello.flags.presets import preset_flags
 from ritornello.transport.channel import Failed, last_words
 from ritornello.transport.lifeline import LifelineEnd, Phase
@@ -63,7 +64,6 @@ PRESET_RULES = ("repeat_action_probability", "fire_reset", "max_episode_frames",
 MAX_STEPS = 2_000_000  # of all environments together, for the games of one policy: they never end
 MAX_FILM_STEPS = 108_000  # 30 minutes of Atari if no action is repeated; a longer film nobody sees
 LOOK_S = 1.0  # how often a resting follower shows that it lives
-FILMS = "films"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ GAMES = "Scores.txt"
 FINDINGS = "findings.jsonl"
 EVALUATIONS = "evaluations.csv"
 SCORES, SCORES_PER_LIFE = "scores.csv", "scores_per_life.csv"
+FILMS = "films"  # of evaluations
 REPORT = "test_"  # of a test; what was tested, and how, follows
 FLAGS = "flags.json"
 SESSIONS = "run.json"

@@ -36,7 +36,7 @@ from ritornello.analysis.places import (
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.plain_data import json_text, parse_json
 from ritornello.core.project import PLAIN_MAIN
-from ritornello.core.run_layout import FLAGS, STATUS, SUMMARY
+from ritornello.core.run_layout import FILMS, FLAGS, STATUS, SUMMARY
 from ritornello.core.version import VERSION
 from ritornello.live.comparison import Comparisons, Question
 from ritornello.live.guard import Guard, Keys
@@ -57,7 +57,6 @@ MACHINE = (
     Chart("Processor", ("system/cpu_percent",), "%"),
     Chart("Share of the machine", ("system/own_cpu_share",), "fraction"),
 )
-FILMS = "films"
 # Files of a run that a browser is given as they are. None of them can hold code.
 KINDS = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif", ".png": "image/png"}
 OF_SESSION = ("started", "version", "source", "machine", "control")

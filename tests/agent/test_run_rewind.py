@@ -139,7 +139,7 @@ def write_tests(folder):
 def test_tests_of_later_weights_are_set_aside(tmp_path, monkeypatch):
     run = run_with(tmp_path, [10, 20, 30], best=30)
     write_tests(run.path)  # that of best.pt of update 30, which needed no new step
-    replace, left = os.replace, [7]  # one after the checkpoints and the contents
+    replace, left = os.replace, [5]  # the last is of the first file of a test
 
     def fail(source, target):
         left[0] -= 1
@@ -152,7 +152,7 @@ def test_tests_of_later_weights_are_set_aside(tmp_path, monkeypatch):
         with pytest.raises(ConfigError, match="No space left"):
             taken_back(run, run.checkpoints / "update_000000020.pt")
     notes = taken_back(run, run.path)  # which goes on from what is left
-    assert "files of tests of later weights" in "".join(notes)
+    assert "films and files of tests of later weights are *.cut now: 5" in "".join(notes)
     stems = {model: f"test_{model}_Pong_sampled" for model in MODELS}
     later = [f"{stems[model]}.{kind}" for model in ("best", "step_000000003000") for kind in KINDS]
     assert {path.name for path in run.path.glob("test_*")} == {
@@ -160,6 +160,18 @@ def test_tests_of_later_weights_are_set_aside(tmp_path, monkeypatch):
         *(f"{stems['step_000000002000']}.{kind}" for kind in KINDS),
         "test_notes.json",
     }
+
+
+def test_films_of_later_updates_are_set_aside(tmp_path):
+    run = run_with(tmp_path, [10, 20, 30], best=10)
+    (run.path / "films").mkdir()
+    for name in ("update_00000020", "update_00000021", "mine"):
+        (run.path / "films" / f"{name}.mp4").write_bytes(b"film")
+    notes = taken_back(run, run.checkpoints / "update_000000020.pt")
+    assert notes[-1] == "films and files of tests of later weights are *.cut now: 1"
+    assert names(run.path / "films") == [
+        "mine.mp4", "update_00000020.mp4", "update_00000021.mp4.20261122-134500.cut",
+    ]  # fmt: skip
 
 
 SMALL = (
