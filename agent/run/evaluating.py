@@ -62,7 +62,7 @@ class Evaluating:
         self._is_wanted = False
         self._looked_at, self._count = run.tally.agent_steps, 0
         self._news: dict[str, float] = {}
-        self._best = best_score(self._folder)
+        self._best = self._kept = best_score(self._folder)  # of the run; of the folder's model
         state = run.saved("evaluation")
         if state is not None:
             with restoring("the checkpoint"), within("evaluation"):
@@ -123,7 +123,7 @@ class Evaluating:
     def _order(self) -> Order:
         tally = self._run.tally
         is_filmed = bool(self._films) and self._count % self._films == 0
-        return Order(tally.updates, tally.agent_steps, is_filmed, self._best, self._facts())
+        return Order(tally.updates, tally.agent_steps, is_filmed, self._kept, self._facts())
 
     def _facts(self) -> dict[str, Any]:
         """Return the facts about the present model, for the folder of the best one."""
@@ -150,7 +150,8 @@ class Evaluating:
             self._run.status.evaluation(asdict(row))
         score = done.scores["sampled"]
         if done.is_best:
-            self._best = score
+            self._kept = score
+            self._best = score if self._best is None else max(score, self._best)
         self._news["evaluation/score"] = score
         self._news["evaluation/agent_steps"] = float(done.agent_steps)
         if self._best is not None:
@@ -159,7 +160,7 @@ class Evaluating:
             "evaluated at %s agent steps: %s%s",
             f"{done.agent_steps:,}",
             ", ".join(f"{policy} actions {short(of)}" for policy, of in done.scores.items()),
-            ", the best so far" if done.is_best else "",
+            ", the best so far" if done.is_best and score == self._best else "",
         )
         if done.problem:
             log.warning("%s", done.problem)
@@ -203,8 +204,13 @@ class InTurn(Evaluating):
     def _load_state_dict(self, state: Mapping[str, Any]) -> None:
         super()._load_state_dict(state)
         if "best" in state:
-            # The folder's may be of later updates, and set aside.
+            # The folder's is lower if the best model was set aside, being replaced by a later one,
+            # and higher if it is of this very update, which is evaluated again.
             self._best = number(state, "best", default=None)
+            if self._best is None:
+                self._kept = None
+            elif self._kept is not None:
+                self._kept = min(self._kept, self._best)
 
     def _raise_if_stopped(self) -> None:
         if self._run.stop.requested:

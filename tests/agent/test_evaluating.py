@@ -270,12 +270,45 @@ def test_a_killed_run_has_the_score_to_beat_of_its_checkpoint(tmp_path, monkeypa
 
     undisturbed = goes_on(killed)
     assert [values["evaluation/score_best"] for values in undisturbed] == [100, 120]
+    played_again = in_turn(tmp_path, state, steps=200)  # also the update of the folder's model
+    assert goes_on(played_again) == undisturbed
     assert set_later_aside(tmp_path, 20, datetime(2026, 11, 22)) is not None
     resumed = in_turn(tmp_path, state, steps=200)
     assert goes_on(resumed) == undisturbed
     assert best_score(tmp_path) == 120
     of_before = {name: part for name, part in state.items() if name != "best"}
     assert in_turn(tmp_path, of_before)._best == 120  # what the folder says
+
+
+def test_a_run_whose_best_model_is_set_aside_keeps_the_best_of_those_that_follow(
+    tmp_path, monkeypatch, caplog
+):
+    """The checkpoint's best score is of a model that a later one, now cut, had replaced."""
+    caplog.set_level("INFO")
+    scores = {100: 100.0, 300: 60.0, 400: 50.0, 500: 70.0, 600: 65.0, 700: 110.0}
+    monkeypatch.setattr(evaluation, "score_of", lambda reports: scores[reports[0].agent_steps])
+    first = in_turn(tmp_path / "run")
+    look(first, 10, 100)
+    state = first.state_dict()
+
+    def goes_on(made, *of_updates):
+        kept = []
+        for updates in of_updates:
+            look(made, updates, 10 * updates)
+            kept.append(best_score(made._folder))
+        return kept
+
+    gone = in_turn(tmp_path / "gone", state, steps=200)
+    assert goes_on(gone, 30, 40) == [60, 60]
+    assert gone.values()["evaluation/score_best"] == 100
+    assert "the best so far" not in caplog.text.split("evaluated at 300")[1]
+    resumed = in_turn(tmp_path / "gone", gone.state_dict(), steps=400)
+    assert goes_on(resumed, 50, 60, 70) == [70, 70, 110]
+    assert resumed.values()["evaluation/score_best"] == 110
+    assert (
+        "evaluated at 700 agent steps: sampled actions 110, greedy actions 110, the best so far"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("error", [ValueError("a mistake in step()"), SystemExit(0)])
