@@ -89,6 +89,10 @@ def evaluate(
     if flags.seed != checkpoint.state["flags"].get("seed"):
         stem += f"_seed{flags.seed}"
     model = _acting_model(blueprint, checkpoint)
+    earlier = output / f"{stem}.json"
+    told = _games_told(earlier, checkpoint)
+    if earlier.exists() and not told:
+        (output / f"{stem}.mp4").unlink(missing_ok=True)  # the film shows other weights too
     games: dict[str, list[Game]] = {env: [] for env in envs}
     ended = _play_all(blueprint, model, games, output / f"{stem}.mp4", show)
     played = {env: of_env for env, of_env in games.items() if of_env}
@@ -103,7 +107,7 @@ def evaluate(
         for env, of_env in played.items()
     ]
     asked, count = len(games) * flags.test_episode_count, sum(map(len, played.values()))
-    is_shorter = count < max(asked, _games_told(output / f"{stem}.json", checkpoint))
+    is_shorter = count < max(asked, told)
     name = f"{stem}_{count}games" if is_shorter else stem
     lines = _lines(reports)
     if ended is not None:

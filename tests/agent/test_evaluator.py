@@ -113,11 +113,15 @@ def test_fewer_games_or_another_seed_leave_the_report_of_these_weights(tmp_path)
     assert test_with() == {stem: 3}
     assert test_with(test_episode_count=1) == {stem: 3, f"{stem}_1games": 1}
     assert test_with(seed=2) == {stem: 3, f"{stem}_1games": 1, f"{stem}_seed2": 3}
+    film = tmp_path / f"{stem}.mp4"
+    film.write_bytes(b"a game of these weights")
     assert test_with(test_episode_count=5)[stem] == 5
+    assert film.exists()
     checkpoint.state["tally"]["agent_steps"] += (
         1  # trained on: the report is of weights that are gone
     )
     assert test_with(test_episode_count=2)[stem] == 2
+    assert not film.exists()
 
 
 def test_a_game_that_was_not_trained_is_played_with_the_agents_own_actions(tmp_path):
