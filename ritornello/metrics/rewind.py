@@ -159,7 +159,8 @@ def _cut(path: Path, wanted: Callable[[str], bool], at: datetime) -> Cut | None:
     dropped = verdicts.count(0)
     if not dropped:
         return None
-    if dropped == len(verdicts):
+    headings = path.suffix == ".csv"  # which says nothing by itself
+    if dropped >= len(verdicts) - headings:
         return Cut(path.name, dropped, set_aside(path, at))
     aside = name_aside(path, at)
     # What is cut is complete on the disk before the journal changes: the inner one is left first.

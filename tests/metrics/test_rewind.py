@@ -58,6 +58,15 @@ def test_games_of_later_weights_leave_the_tables_of_tests(tmp_path, name):
     assert (tmp_path / f"{name}.{CUT}").read_text() == "".join([rows[3], *rows[5:]])
 
 
+def test_a_table_of_later_weights_alone_is_set_aside_whole(tmp_path):
+    """A comparison refuses a table without a game."""
+    whole = "model_id,model_steps,env,episode_steps,episode_return\nbest,500,a,5,1.0\n"
+    (tmp_path / "scores.csv").write_text(whole)
+    rewound(tmp_path)
+    assert not (tmp_path / "scores.csv").exists()
+    assert (tmp_path / f"scores.csv.{CUT}").read_text() == whole
+
+
 def test_a_record_of_the_same_update_goes_if_steps_went_on(tmp_path):
     """Steps are counted after the last save as well: they will be made again."""
     write_run(tmp_path, range(1, 5))
