@@ -38,7 +38,14 @@ from ritornello.wrappers.gym_observations import MAX_FLOAT32
 from ritornello.wrappers.gym_vector import episode_seed
 from ritornello.wrappers.plain_env import STEP_RETURNS, PlainEnv, reset_result
 from ritornello.wrappers.user_code import RAISED, fault_of
-from ritornello.wrappers.vector import EnvVector, StepResult, check_actions, saved_seeds
+from ritornello.wrappers.vector import (
+    EnvVector,
+    StepResult,
+    check_actions,
+    check_played_again,
+    checksums,
+    saved_seeds,
+)
 
 
 class BatchVector(EnvVector):
@@ -203,7 +210,12 @@ class BatchVector(EnvVector):
         actions = self.spec.actions
         done = np.frombuffer(bytes(self._done), actions.dtype)
         done = done.reshape(-1, self.num_envs, *actions.shape)
-        return {"env_id": self._env_id, "seeds": list(self._seeds), "done": done}
+        return {
+            "env_id": self._env_id,
+            "seeds": list(self._seeds),
+            "done": done,
+            "checksums": self._checksums(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> np.ndarray:
         """Play everything again since `reset`; return the stacks shown there."""
@@ -212,7 +224,11 @@ class BatchVector(EnvVector):
         self.reset()
         for row in done:
             self.step(row)
+        check_played_again(state, self._checksums(), self._env_id)
         return self._stacks
+
+    def _checksums(self) -> list[int]:
+        return checksums(self._stacks, self._over, self._returns)
 
     def _frames(self, observations: Any, info: Any, rows: Any) -> np.ndarray:
         """Return frames `[E, *frame_shape]`; read action masks where `rows`, [E], is True."""

@@ -28,7 +28,15 @@ from ritornello.wrappers.action_masks import KEY
 from ritornello.wrappers.env_ids import is_atari
 from ritornello.wrappers.images import picture_of
 from ritornello.wrappers.user_code import RAISED, describe, fault_of
-from ritornello.wrappers.vector import EnvVector, StepResult, check_actions, saved_seeds
+from ritornello.wrappers.vector import (
+    EnvVector,
+    StepResult,
+    check_actions,
+    check_played_again,
+    checksums,
+    led_elsewhere,
+    saved_seeds,
+)
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +65,8 @@ class GymVector(EnvVector):
     """E environments made by `make_env`, each episode started with a seed of its own.
 
     Because a game depends on nothing but its seed and its actions, (episode index, actions so far)
-    says where an environment is: `load_state_dict` plays these actions again. That holds for any
-    environment that is deterministic given its seed. Owns the environments and the stacks it
-    returns. Not thread-safe.
+    says where an environment is: `load_state_dict` plays these actions again, and refuses to go on
+    where they lead elsewhere. Owns the environments and the stacks it returns. Not thread-safe.
     """
 
     def __init__(
@@ -147,6 +154,7 @@ class GymVector(EnvVector):
             "seeds": list(self._seeds),
             "episodes": [game.episode for game in self._games],
             "actions": [list(game.actions) for game in self._games],
+            "checksums": self._checksums(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> np.ndarray:
@@ -163,8 +171,15 @@ class GymVector(EnvVector):
             if episode >= 0:  # else saved before the first reset
                 self._start(index, episode)
                 for action in done:
+                    if self._games[index].over:
+                        raise led_elsewhere(self.spec.env_id, index, self.num_envs)
                     self._advance(index, action)
+        check_played_again(state, self._checksums(), self.spec.env_id)
         return self._stacks
+
+    def _checksums(self) -> list[int]:
+        ends = [(game.over, game.return_raw) for game in self._games]
+        return checksums(self._stacks, ends)
 
     def _made(self, make_env: Callable[[], gymnasium.Env]) -> gymnasium.Env:
         try:

@@ -15,7 +15,8 @@ E is the number of environments, S the number of stacked frames.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,6 +126,38 @@ def saved_seeds(state: Mapping[str, Any], env_id: str, num_envs: int) -> list[in
             f"{env_id}: resume with the same --env, --env_backend and --envs_per_worker."
         )
     return list(seeds)
+
+
+def checksums(*columns: Sequence[Any] | np.ndarray) -> list[int]:
+    """Return a checksum of where each environment is; each column has an item for each of them."""
+    rows = zip(*columns, strict=True)
+    return [zlib.crc32(b"".join(np.asarray(part).tobytes() for part in row)) for row in rows]
+
+
+def check_played_again(state: Mapping[str, Any], found: list[int], env_id: str) -> None:
+    """Check that environments are where they were when `state` was saved.
+
+    `found` are the `checksums` of where the saved actions have led now.
+
+    Raises:
+      StateError: if `state` is malformed.
+      CheckpointError: if one of them is elsewhere.
+    """
+    saved = items(state, "checksums", int, default=found)  # an earlier version has none
+    for index, (then, now) in enumerate(zip(saved, found, strict=True)):
+        if then != now:
+            raise led_elsewhere(env_id, index, len(found))
+
+
+def led_elsewhere(env_id: str, index: int, count: int) -> CheckpointError:
+    """Return the error of an environment whose seed and actions do not say where it is."""
+    return CheckpointError(
+        f"env {shown_text(env_id)}, environment {index + 1} of {count}, is not where it was when "
+        "the run was saved, though it was given the same seeds and actions: the run cannot be "
+        "resumed exactly. Expected an environment that keeps nothing across resets (such as a "
+        "running normalisation), draws from np_random alone, and is of the same version on the "
+        "same kind of machine. --reproducible=False goes on with new games."
+    )
 
 
 def _are_whole(chosen: np.ndarray) -> bool:

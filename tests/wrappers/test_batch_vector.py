@@ -108,6 +108,10 @@ def test_equal_seeds_give_equal_games_and_a_restored_vector_goes_on(mode):
     assert play(other, actions[30:]) == rows[30:]
     with pytest.raises(CheckpointError, match="expected 1 x"):
         make_env_vector(in_mode(mode), 1, [1]).load_state_dict(state)
+    other.load_state_dict({key: value for key, value in state.items() if key != "checksums"})
+    state["checksums"][1] += 1
+    with pytest.raises(CheckpointError, match="environment 2 of 2, is not where it was"):
+        other.load_state_dict(state)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -1,6 +1,7 @@
 """GymVector on environments of which every row is known."""
 
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 from ritornello.core.episode import EpisodeEnd
 from ritornello.core.errors import CheckpointError, PlatformError
 from ritornello.wrappers.config import EnvConfig
-from ritornello.wrappers.gym_vector import episode_seed
-from ritornello.wrappers.registry import make_env_vector
+from ritornello.wrappers.gym_vector import GymVector, episode_seed
+from ritornello.wrappers.registry import make_env_spec, make_env_vector
 from tests.fakes import CountingEnv
 
 COUNTING = EnvConfig("tests.fakes:tests/Counting-v0")
@@ -117,6 +118,46 @@ def test_a_state_of_other_environments_is_refused():
         make(num_envs=1).load_state_dict(state)
     with pytest.raises(CheckpointError, match="expected 2 x CartPole-v1"):
         make(num_envs=2, config=EnvConfig("CartPole-v1")).load_state_dict(state)
+
+
+class RisingEnv(CountingEnv):
+    """Keeps across resets how many games it has begun: `shows`, `pays` or `ends` by that."""
+
+    def __init__(self, keeps):
+        super().__init__()
+        self.keeps, self.games = keeps, 0
+
+    def reset(self, *, seed=None, options=None):
+        self.games += 1
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        observation[0] += self.games * (self.keeps == "shows")
+        reward += self.games * (self.keeps == "pays")
+        if self.keeps == "ends":
+            terminated, truncated = self.t == self.games, False
+        return observation, reward, terminated, truncated, info
+
+
+@pytest.mark.parametrize("keeps", ["shows", "pays", "ends"])
+def test_an_environment_that_is_not_led_back_by_seed_and_actions_is_named(keeps):
+    spec = make_env_spec(COUNTING)
+    vector, again = (
+        GymVector(spec, lambda: RisingEnv(keeps), [5], restorable=True) for _ in range(2)
+    )
+    vector.reset()
+    while vector._games[0].episode < 2 or vector._games[0].length_steps < 2:
+        vector.step(np.array([1]))
+    state = json.loads(json.dumps(vector.state_dict()))
+    earlier = {key: value for key, value in state.items() if key != "checksums"}
+    is_seen = pytest.raises(
+        CheckpointError, match=r"environment 1 of 1, is not where.*reproducible="
+    )
+    with is_seen if keeps == "ends" else nullcontext():  # it is over too soon
+        again.load_state_dict(earlier)
+    with is_seen:
+        again.load_state_dict(state)
 
 
 def test_environments_that_forget_their_actions_say_that_they_cannot_be_saved():
