@@ -18,8 +18,9 @@ Next to read: wrappers/batch_env.py, which makes such vectors.
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +38,7 @@ from ritornello.wrappers.env_ids import is_atari
 from ritornello.wrappers.gym_observations import MAX_FLOAT32
 from ritornello.wrappers.gym_vector import episode_seed
 from ritornello.wrappers.plain_env import STEP_RETURNS, PlainEnv, reset_result
-from ritornello.wrappers.user_code import RAISED, fault_of
+from ritornello.wrappers.user_code import RAISED, describe, fault_of
 from ritornello.wrappers.vector import (
     EnvVector,
     StepResult,
@@ -46,6 +47,8 @@ from ritornello.wrappers.vector import (
     checksums,
     saved_seeds,
 )
+
+log = logging.getLogger(__name__)
 
 
 class BatchVector(EnvVector):
@@ -191,8 +194,12 @@ class BatchVector(EnvVector):
     def close(self) -> None:
         """Close the environments."""
         env, self._env = self._env, None
-        with suppress(*RAISED):  # nor is there one if it is closed twice
+        if env is None:
+            return
+        try:
             env.close()
+        except RAISED as error:
+            log.warning("env %s raised %s.", self._env_id, describe(error, "when closed"))
 
     def describe(self) -> str:
         """Return in a few words what the vector is, and what it does at the end of a game."""

@@ -57,16 +57,20 @@ def told_if_slow(env_id: str) -> Iterator[None]:
     caller = threading.get_ident()
 
     def where(waited_s: float) -> str:
-        frame = sys._current_frames().get(caller)
-        place = _last_place(traceback.extract_stack(frame)) if frame is not None else ""
-        place = f" It is in {shown_text(place, 300)}." if place else ""
         return (
             f"env {shown_text(env_id)} is tried out, and has not come back for "
-            f"{waited_s:.0f} s.{place} Still waiting; Ctrl-C ends it."
+            f"{waited_s:.0f} s.{where_it_is(caller)} Still waiting; Ctrl-C ends it."
         )
 
     with told_while_waiting(where, PATIENCE_S):
         yield
+
+
+def where_it_is(thread: int) -> str:
+    """Return the sentence " It is in <line of the environment's code>."; "" if it is elsewhere."""
+    frame = sys._current_frames().get(thread)
+    place = _last_place(traceback.extract_stack(frame)) if frame is not None else ""
+    return f" It is in {shown_text(place, 300)}." if place else ""
 
 
 ENV_RULE = "Expected module:id, where importing the module registers the id with Gymnasium."

@@ -44,19 +44,30 @@ def limit_warnings() -> None:
 
 
 @contextlib.contextmanager
-def told_while_waiting(text: Callable[[float], str], first_s: float) -> Iterator[None]:
+def told_while_waiting(
+    text: Callable[[float], str],
+    first_s: float,
+    *,
+    progress: Callable[[], object] = lambda: None,
+    tell: Callable[[str], None] | None = None,
+) -> Iterator[None]:
     """Report from time to time why a block takes so long, so that no terminal stays empty.
 
     `text` returns a line from the seconds waited so far. The first line comes after `first_s`, and
-    each later one after twice as long.
+    each later one after twice as long. All begins anew when `progress` returns something else than
+    when it was last asked, which is as often. `tell` takes the lines, by default `say`.
     """
     is_over = threading.Event()
 
     def watch() -> None:
-        waited_s, wait_s = 0.0, first_s
+        waited_s, wait_s, seen = 0.0, first_s, progress()
         while not is_over.wait(wait_s):
+            before, seen = seen, progress()
+            if seen != before:
+                waited_s, wait_s = 0.0, first_s
+                continue
             waited_s, wait_s = waited_s + wait_s, 2 * wait_s
-            say(text(waited_s))
+            (tell or say)(text(waited_s))
 
     thread = threading.Thread(target=watch, name="patience", daemon=True)
     thread.start()

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from ritornello.agent.pools import places, supervision
+from ritornello.agent.pools import places, serial_pool, supervision
 from ritornello.agent.pools.pool import ProcessPool
 from ritornello.agent.pools.serial_pool import SerialPool
 from ritornello.core.errors import PlatformError, WorkerDied
@@ -27,7 +27,9 @@ from tests.agent.pools import all_of, gather_until, more_than
 from tests.agent.runs import make_blueprint
 from tests.agent.test_rollout import make_board
 from tests.deadlines import wait_until
+from tests.fakes import CountingEnv
 from tests.troubled import lives
+from tests.troubles import hang_in_c, hang_in_python
 
 pytestmark = pytest.mark.process
 # Of tests in which nothing may be taken for hanging that is only slow on a busy machine.
@@ -319,3 +321,36 @@ def test_an_environment_that_ends_the_program_is_a_failure_in_the_serial_pool_to
     finally:
         signal.signal(signal.SIGINT, previous)
         pool.stop(0.0)
+
+
+def test_an_environment_that_does_not_come_back_in_the_serial_pool_is_named(monkeypatch, caplog):
+    monkeypatch.setattr(serial_pool, "PATIENCE_S", 0.01)
+    blueprint = make_blueprint()
+    pool = SerialPool(blueprint.workers(), make_board(blueprint))
+    pool.start()
+    step = CountingEnv.step
+
+    def slow(env, action):
+        wait_until(lambda: "has not come back" in caplog.text)
+        return step(env, action)
+
+    monkeypatch.setattr(CountingEnv, "step", slow)
+    pool.poll(0.0)
+    pool.stop(0.0)
+    assert "env tests.fakes:tests/Counting-v0 has not come back for 0 s. It is in" in caplog.text
+    assert "Still waiting; a second Ctrl-C leaves" in caplog.text
+
+
+@pytest.mark.parametrize("hang", [hang_in_python, hang_in_c])
+def test_the_serial_pool_ends_without_an_environment_that_hangs_when_closed(
+    monkeypatch, caplog, hang
+):
+    monkeypatch.setattr(serial_pool, "CLOSE_WAIT_S", 0.05)
+    blueprint = make_blueprint()
+    pool = SerialPool(blueprint.workers(), make_board(blueprint))
+    pool.start()
+    monkeypatch.setattr(CountingEnv, "close", lambda env: hang(), raising=False)
+    before = signal.getsignal(signal.SIGALRM)
+    pool.stop(0.0)
+    assert "env tests.fakes:tests/Counting-v0 raised TimeoutError: it had not come" in caplog.text
+    assert signal.getsignal(signal.SIGALRM) == before

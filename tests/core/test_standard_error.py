@@ -10,7 +10,7 @@ from ritornello.core.standard_error import (
     say,
     told_while_waiting,
 )
-from tests.deadlines import HANGS_S
+from tests.deadlines import HANGS_S, wait_until
 
 
 def test_a_line_is_written_at_once(capsys):
@@ -46,6 +46,21 @@ def test_a_long_wait_is_told_and_a_short_one_is_not(monkeypatch):
         while len(said) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
     assert said[:2] == ["waiting for 0.01 s", "waiting for 0.03 s"]
+
+
+def test_whoever_comes_forward_is_not_spoken_of(monkeypatch):
+    asked, said = [], []
+
+    def progress():
+        asked.append(min(len(asked), 5))
+        return asked[-1]
+
+    text = "waiting for {:.2f} s".format
+    with told_while_waiting(text, 0.01, progress=progress, tell=said.append):
+        wait_until(lambda: said)
+    assert asked[:6] == [0, 1, 2, 3, 4, 5]
+    assert len(asked) > 6
+    assert said[0] == "waiting for 0.01 s"
 
 
 def test_a_line_that_warns_of_each_step_is_soon_quiet_and_others_are_not(capsys, monkeypatch):
