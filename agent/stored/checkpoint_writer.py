@@ -15,9 +15,10 @@ What holds of them:
   renamed: a crash at any byte, or a full disk, leaves the checkpoint before it.
 * An update is saved once: its files are never written to again, so none of them is paired with a
   file of another save.
-* Weights come first, contents of the buffers second, and older checkpoints go last: a process that
-  is killed meanwhile goes on from the newest weights with the contents of an earlier checkpoint.
-  Only of a reproducible run, which both have to fit exactly, contents come first.
+* Weights come first, contents of the buffers second, and the newest checkpoint that has both goes
+  last: a process that is killed meanwhile, or whose disk refuses the contents, goes on from the
+  newest weights with the contents of an earlier checkpoint. Only of a reproducible run, which both
+  have to fit exactly, contents come first.
 * Weights, optimiser and everything else that the learner made are finite numbers. The writer
   refuses others and changes nothing; the reader passes over such a file as over a damaged one.
 * A damaged file falls back to the one of the next lower update, with a warning that says which and
@@ -116,7 +117,8 @@ class CheckpointWriter:
           agent_steps: number of agent steps done, which may be due for a milestone.
           replay: contents of the buffers, kept in a file of their own that is written before the
             state; None to leave them out.
-          replay_follows: `save_replay` is called next, and drops those beyond K.
+          replay_follows: `save_replay` is called next; until it has succeeded, the newest
+            checkpoint with contents stays beyond K.
 
         Returns:
           The path of the checkpoint.
@@ -129,11 +131,11 @@ class CheckpointWriter:
         try:
             if not path.exists():
                 self._write(path, state, replay, has_replay=replay_follows or replay is not None)
+            # Whatever the disk refuses after this, weights must not pile up until it is full.
+            self._drop_old(updates, replay_follows=replay_follows)
             if self.milestone_due(agent_steps):
                 give_second_name(path, self.folder / f"step_{agent_steps:012d}.pt")
                 self._milestones_done = agent_steps // self._milestone_steps
-            if not replay_follows:
-                self._drop_old(updates)
         except OSError as error:
             raise CheckpointError(
                 f"{path} or a milestone is not saved: {error.strerror or error}."
@@ -147,8 +149,8 @@ class CheckpointWriter:
           The size of their file in bytes.
 
         Raises:
-          CheckpointError: if the disk is full or refuses. The weights of the update, and all
-            earlier checkpoints with their contents, stay.
+          CheckpointError: if the disk is full or refuses. The weights of the update stay, and so
+            does the newest checkpoint with contents.
         """
         path = self.folder / replay_name(updates)
         try:
@@ -220,14 +222,20 @@ class CheckpointWriter:
             aside = set_aside(path, datetime.now())
             logger.info("the best model over another number of games is now %s", aside)
 
-    def _drop_old(self, updates: int) -> None:
+    def _drop_old(self, updates: int, *, replay_follows: bool = False) -> None:
         """Drop regular checkpoints beyond K, the newest being `updates`, and stray replay contents.
 
-        Checkpoints of later updates, which agent/stored/run_rewind.py has not set aside, stay.
+        Checkpoints of later updates, which agent/stored/run_rewind.py has not set aside, stay. If
+        `replay_follows`, so does the newest one that has contents.
         """
         held = numbered(self.folder, UPDATE_NAME)
-        for old in sorted(n for n in held if n <= updates)[: -self._keep_last]:
-            _drop(held.pop(old))
+        until_now = sorted(n for n in held if n <= updates)
+        old = set(until_now[: -self._keep_last])
+        if replay_follows:
+            contents = numbered(self.folder, REPLAY_NAME)
+            old.discard(max((n for n in until_now if n in contents), default=-1))
+        for n in sorted(old):
+            _drop(held.pop(n))
         self._drop_replay(of=set(held))
 
     def _drop_replay(self, of: set[int]) -> None:

@@ -234,6 +234,16 @@ def test_a_milestone_that_a_kill_has_left_without_its_name_comes_with_the_next_s
     assert names(tmp_path, "step_*") == ["step_000000001200.pt"]
 
 
+def test_a_disk_that_has_no_room_for_a_milestone_still_keeps_the_last_k(tmp_path):
+    """A milestone is a copy where the file system has no second names."""
+    writer = save_several(tmp_path, [], keep_last=2, milestone_steps=100)
+    with faults.loaded(Plan([Fault(("file.link",), "enospc", for_ever=True)])):
+        for n in range(1, 6):
+            with pytest.raises(CheckpointError, match="No space left"):
+                writer.save(state_at(n), updates=n, agent_steps=100 * n)
+    assert names(tmp_path) == ["update_000000004.pt", "update_000000005.pt"]
+
+
 def test_replay_contents_come_back_and_damage_is_an_error_and_absence_a_warning(tmp_path, caplog):
     records = np.arange(100, dtype=np.uint8)
     replay = {"records": records}

@@ -250,6 +250,32 @@ def test_whoever_is_ended_while_saving_goes_on_from_the_newest_weights_and_some_
     assert list(dict.fromkeys(found)) == ["1 1 cut", "2 1 cut", "2 2 cut", "2 2 whole"]
 
 
+def test_a_disk_that_refuses_replay_alone_still_keeps_the_last_k_weights_and_the_last_replay(
+    tmp_path,
+):
+    """Else the weights, of which each is small enough, fill the disk in the end."""
+    writer = CheckpointWriter(tmp_path, keep_last=2)
+    full = Plan([Fault(("file.write",), "enospc", file="*.replay*", for_ever=True)])
+
+    def save(n):
+        writer.save(state_at(n), updates=n, agent_steps=n, replay_follows=True)
+        writer.save_replay(n, {"n": n})
+
+    save(1)
+    save(2)
+    for n in (3, 4, 5, 6):
+        with faults.loaded(full), pytest.raises(CheckpointError, match="the disk is full"):
+            save(n)
+        assert load(tmp_path).load_replay() == {"n": 2}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "update_000000002.pt", "update_000000002.replay",
+        "update_000000005.pt", "update_000000006.pt",
+    ]  # fmt: skip
+    save(7)
+    assert load(tmp_path).load_replay() == {"n": 7}
+    assert sorted(path.stem for path in tmp_path.glob("*.pt"))[0] == "update_000000006"
+
+
 def test_a_disk_that_does_not_list_its_files_once_replay_is_written_has_refused_a_save(
     tmp_path, monkeypatch
 ):
