@@ -98,7 +98,8 @@ class Run:
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         checkpoint.check_spec(self.blueprint.env_spec)
-        contents = checkpoint.load_replay() if self.flags.load_replay else None
+        exact = self.experience.is_exact and "serial" in checkpoint.state
+        contents = checkpoint.load_replay(exact=exact) if self.flags.load_replay else None
         with restoring(str(checkpoint.path)):
             learner = dict(checkpoint.state["learner"])
             if not self.flags.load_optimizer_save:

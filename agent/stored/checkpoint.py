@@ -80,35 +80,41 @@ class Checkpoint:
         """Score by which a `best.pt` is the best; None for other files and earlier versions."""
         return number(self.state, "score", default=None)
 
-    def load_replay(self) -> dict[str, Any] | None:
+    def load_replay(self, *, exact: bool = False) -> dict[str, Any] | None:
         """Return the saved contents of the buffers, or None if there are none.
 
-        If this checkpoint has none, because its process was killed after it wrote the weights, they
-        are those of the newest checkpoint before.
+        If those of this checkpoint are missing, because its process was killed after it wrote the
+        weights, or damaged, they are those of the newest checkpoint before that are sound, and a
+        warning says so.
+
+        Args:
+          exact: the contents have to fit the weights: no others will do.
 
         Raises:
-          CheckpointError: if the file is damaged.
+          CheckpointError: if `exact` and the file is damaged, or if a file may not be read.
         """
         if not self.state.get("has_replay"):
             return None
-        replay_path = self.replay_path
-        if not replay_path.exists():
-            found = numbered(self.path.parent, REPLAY_NAME)
-            earlier = max((n for n in found if n < self.updates), default=None)
-            logger.warning(
-                "%s is not there: the replay buffers start %s", replay_path,
-                "empty." if earlier is None else f"with the contents of update {earlier}.",
-            )  # fmt: skip
-            if earlier is None:
-                return None
-            replay_path = found[earlier]
-        try:
-            return read_tree(replay_path)
-        except DamagedFile as error:
-            raise CheckpointError(
-                f"{error} The model in {self.path.name} is sound: give --load_replay=False to "
-                "resume it with empty buffers."
-            ) from error
+        saved, notes = numbered(self.path.parent, REPLAY_NAME), list[str]()
+        earlier = sorted((n for n in saved if n < self.updates), reverse=True)
+        paths = {self.updates: self.replay_path, **{n: saved[n] for n in earlier}}
+        for updates, path in paths.items():
+            try:
+                contents = read_tree(path)
+            except DamagedFile as error:
+                if exact:
+                    raise CheckpointError(
+                        f"{error} The model in {self.path.name} is sound: give "
+                        "--load_replay=False to resume it with empty buffers."
+                    ) from error
+                notes.append(str(error))
+                continue
+            if notes:
+                start = f"The replay buffers start with the contents of update {updates}."
+                logger.warning("%s %s", _in_short(notes), start)
+            return contents
+        logger.warning("%s The replay buffers start empty.", _in_short(notes))
+        return None
 
     @property
     def replay_path(self) -> Path:
@@ -155,9 +161,13 @@ def load(url: Path | str) -> Checkpoint:
             notes.append(f"Falling back to {path}.")
             logger.warning("%s", " ".join(notes))
         return Checkpoint(path, state, tuple(notes), asked=url, first=paths[0])
-    if len(notes) > MAX_SHOWN:
-        notes[MAX_SHOWN:] = [f"{len(notes) - MAX_SHOWN} others are no better."]
-    raise CheckpointError(" ".join(notes) + f" Nothing sound is left at {url}.")
+    raise CheckpointError(f"{_in_short(notes)} Nothing sound is left at {url}.")
+
+
+def _in_short(notes: list[str]) -> str:
+    others = len(notes) - MAX_SHOWN
+    more = [f"{others} others are no better."] if others > 0 else []
+    return " ".join([*notes[:MAX_SHOWN], *more])
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -177,6 +177,17 @@ def test_missing_replay_contents_are_refused_where_the_run_would_not_be_the_same
     notes(run, "--reproducible=False")
 
 
+def test_damaged_replay_contents_end_no_resume_but_one_that_would_not_be_the_same(run, caplog):
+    replay_path = load(run).replay_path
+    replay_path.write_bytes(replay_path.read_bytes()[:-100])
+    assert resumed(run).run() == 1
+    assert ".replay is damaged" in caplog.text
+    assert "give --load_replay=False" in caplog.text
+    caplog.clear()
+    assert resumed(run, "--reproducible=False").run() == 0
+    assert "The replay buffers start with the contents of update" in caplog.text
+
+
 def test_a_best_checkpoint_has_no_replay_contents_and_that_is_said(run):
     (said,) = notes(run / "checkpoints" / "best.pt")
     assert "there are no replay contents" in said

@@ -149,7 +149,7 @@ def product(run):
     return {
         "newest checkpoint": checkpoint.path.name,
         "state": state,
-        "replay": checkpoint.load_replay(),
+        "replay": checkpoint.load_replay(exact=True),
         "metrics.jsonl": comparable(run),
         **{name: text_lines(run / name) for name in TEXT_FILES},
     }
