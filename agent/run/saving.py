@@ -25,9 +25,11 @@ from collections.abc import Callable
 
 from ritornello.agent.run.memory import unrolls_when_full
 from ritornello.agent.run.run import Run
+from ritornello.agent.stored.checkpoint_folder import BEST
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.core import faults
 from ritornello.core.errors import CheckpointError
+from ritornello.core.run_layout import CHECKPOINTS
 from ritornello.core.stop_signals import StopSignals
 
 log = logging.getLogger(__name__)
@@ -103,7 +105,7 @@ class Saving:
         self._complete = -1  # updates of the last one that has all that it should
         self._is_ending = False
         self._save_time: SaveTime | None = None  # of a run that saves replay after the weights
-        self._refused = False  # whether the last save failed, so that it is said once
+        self._refused = set[str]()  # what the last try did not save, so that it is said once
         self._best_score: float | None = None  # of best.pt; None if there is none to beat
         self._unanswered = False  # whether the last flush came to no end, likewise
         self._best_looked_at = -BEST_INTERVAL_S
@@ -145,11 +147,12 @@ class Saving:
         is_period = updates // period > self._looked_at_updates // period
         self._looked_at_updates = updates
         # One that the disk has refused stays due, and waits for the next period.
-        is_milestone = not self._refused and self._writer.milestone_due(self._tally.agent_steps)
+        waits = CHECKPOINTS in self._refused
+        is_milestone = not waits and self._writer.milestone_due(self._tally.agent_steps)
         if is_period or is_milestone:
-            self._try(self._save)
+            self._try(CHECKPOINTS, self._save)
         if self._is_time_for_best(is_period):
-            self._try(self._save_best)
+            self._try(BEST, self._save_best)
 
     def now(self) -> str:
         """Save on request; return the outcome in words.
@@ -187,20 +190,20 @@ class Saving:
         updates, at_s = self._last
         return f"the last checkpoint is update {updates}, {time.monotonic() - at_s:.0f} s old"
 
-    def _try(self, save: Callable[[], bool]) -> None:
+    def _try(self, name: str, save: Callable[[], bool]) -> None:
         try:
             has_written = save()
         except CheckpointError as error:
-            if not self._refused:
+            if name not in self._refused:
                 log.warning(
                     "%s Training goes on; the next save is tried after %d updates.",
                     error, self._run.flags.save_model_period,
                 )  # fmt: skip
-            self._refused = True
+            self._refused.add(name)
             return
-        if has_written and self._refused:
-            log.warning("saving works again")
-            self._refused = False
+        if has_written and name in self._refused:
+            log.warning("saving %s works again", name)
+            self._refused.discard(name)
 
     def _save(self) -> bool:
         tally, run = self._tally, self._run

@@ -165,6 +165,17 @@ def test_a_second_learner_that_saves_in_place_of_the_first_leaves_all_as_it_is(f
     assert {path: path.stat().st_mtime_ns for path in folder.checkpoints.iterdir()} == saved
 
 
+def test_a_disk_that_refuses_one_file_alone_has_that_said_once(folder, monkeypatch, caplog):
+    """The other save says nothing of it, although it succeeds in turn."""
+    Scored(monkeypatch, float)
+    full = Plan([Fault(("file.write",), "enospc", file="*best.pt*", for_ever=True)])
+    with faults.loaded(full), pytest.raises(CheckpointError, match=r"best\.pt"):
+        trainer_of(folder).run()
+    assert full.hits["file.write"] > 5
+    assert len([line for line in caplog.messages if "best.pt could not be" in line]) == 1
+    assert "works again" not in caplog.text
+
+
 class Scored:
     """Hands out a mean return for each update, and learns who was saved by which."""
 
