@@ -94,7 +94,9 @@ def evaluate(
     if earlier.exists() and not told:
         (output / f"{stem}.mp4").unlink(missing_ok=True)  # the film shows other weights too
     games: dict[str, list[Game]] = {env: [] for env in envs}
-    ended = _play_all(blueprint, model, games, output / f"{stem}.mp4", show)
+    asked = len(games) * flags.test_episode_count
+    film = f"{stem}_{asked}games" if asked < told else stem  # as the table will be called
+    ended = _play_all(blueprint, model, games, output / f"{film}.mp4", show)
     played = {env: of_env for env, of_env in games.items() if of_env}
     if ended is not None and not played:
         raise ended
@@ -106,7 +108,7 @@ def evaluate(
         )
         for env, of_env in played.items()
     ]
-    asked, count = len(games) * flags.test_episode_count, sum(map(len, played.values()))
+    count = sum(map(len, played.values()))
     is_shorter = count < max(asked, told)
     name = f"{stem}_{count}games" if is_shorter else stem
     lines = _lines(reports)

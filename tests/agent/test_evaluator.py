@@ -131,6 +131,19 @@ def test_a_game_that_was_not_trained_is_played_with_the_agents_own_actions(tmp_p
     assert (report.env, report.episodes) == (BREAKOUT, 1)
 
 
+def test_a_film_has_the_name_of_the_report_that_it_belongs_to(tmp_path, monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    monkeypatch.setattr(ReachEnv, "render", lambda env: np.zeros((32, 32, 3), np.uint8))
+    monkeypatch.setattr(ReachEnv, "metadata", {"render_modes": ["rgb_array"], "render_fps": 4})
+    blueprint, checkpoint = agent(tmp_path, REACH, test_episode_count=2)
+    evaluate(blueprint, checkpoint, tmp_path, show=silent)
+    shorter, _ = agent(tmp_path, REACH, test_episode_count=1, render=True)
+    evaluate(shorter, checkpoint, tmp_path, show=silent)
+    (film,) = tmp_path.glob("*.mp4")
+    assert film.stem.endswith("_1games")
+    assert film.with_suffix(".json").exists()
+
+
 def test_a_film_that_cannot_be_written_costs_no_games(tmp_path, monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
 
