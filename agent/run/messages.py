@@ -171,8 +171,8 @@ def log_end(summary: Summary, folder: RunFolder, flags: Flags) -> None:
     to_resume = f" --learner_count={flags.learner_count}" if flags.learner_count > 1 else ""
     to_resume += f" --sink={shlex.quote(flags.sink)}" if flags.sink else ""
     if summary.reason == "steps":  # without more steps to do, it would be refused
-        twice = 2 * max(flags.environment_max_steps, summary.agent_steps)
-        to_resume += f" \\\n  --environment_max_steps={twice}"
+        more = max(2 * flags.environment_max_steps, summary.agent_steps + 1)
+        to_resume += f" \\\n  --environment_max_steps={more}"
     if any(map(_is_of_a_script, flags.env.split(","))):
         log.info(
             "resume or test it in the script that registers %s: "

@@ -89,6 +89,7 @@ def test_no_age_is_negative_where_updates_are_made_while_a_draw_waits(blueprint,
 
     monkeypatch.setattr(replay, "sample", sample_late)
     assert experience.sample(0.0).age.tolist() == [0] * blueprint.flags.batch_size
+    pool.stop(0.0)
 
 
 def test_batches_come_from_the_pool_and_news_with_them(experience, pool):
