@@ -99,6 +99,8 @@ def summary(compared: SequenceComparison) -> str:
         headings, all_rows = game_table(game)
         few, *rows = ([*cells[:3], cells[-1]] for cells in (headings, *all_rows))
         lines += [f"## {shown_text(game.env)}", "", *markdown.table(few, rows), ""]
+    if left_out := len(compared.notes) + sum(len(game.left_out) for game in compared.games):
+        lines += [f"{left_out} left out: {TABLE} says why.", ""]
     return "\n".join([*lines, *mixed_configurations(compared.games), "", *_progress(compared)])
 
 

@@ -16,7 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 from rich.console import Console
 
 from ritornello import multi_train
-from ritornello.analysis.compare_sequence import compare_sequence, write_report
+from ritornello.analysis.compare_sequence import compare_sequence, summary, write_report
 from ritornello.analysis.runs import read_runs
 from ritornello.core import faults
 from ritornello.core.errors import ConfigError
@@ -360,6 +360,7 @@ def test_groups_are_compared_at_equal_steps_and_written_down(tmp_path, fake_main
     write_report(folder, comparison)
     (game,) = comparison.games
     assert (game.env, game.at_steps) == ("Ok-v0", 800)
+    assert "left out" not in summary(comparison)
     assert {row.label: row.scores for row in game.rows} == {
         "0-Ok-v0 lr=0.01": pytest.approx((9.0, 10.0, 11.0)),
         "0-Ok-v0 lr=0.02": pytest.approx((17.0, 18.0, 19.0)),
@@ -372,6 +373,9 @@ def test_groups_are_compared_at_equal_steps_and_written_down(tmp_path, fake_main
     lines = list(csv.DictReader((folder.path / "table.csv").read_text().splitlines()))
     assert len(lines) == 6
     assert math.isclose(float(lines[0]["score"]), 9.0)
+    late = short.read_text().splitlines(keepends=True)[-1]  # the only record, after all others
+    short.write_text(late.replace('"agent_steps": 800', '"agent_steps": 900000'))
+    assert "1 left out: table.md says why." in summary(compare_sequence(folder))
     assert math.isclose(float(lines[1]["final_mean_return_100"]), 0.02 * 1000 + 1)
     assert (folder.path / "comparison.png").read_bytes().startswith(b"\x89PNG")
 
