@@ -98,9 +98,9 @@ def test_what_another_session_saved_while_this_one_started_is_not_set_aside(
         check_not_saved_since(checkpoint)
 
 
-def test_a_move_that_is_cut_short_is_finished_by_the_next_one(tmp_path, monkeypatch):
-    run = run_with(tmp_path, [10, 20, 30, 40], best=10)
-    replace, left = os.replace, [1]
+def cut_short(monkeypatch, run, *, moves):
+    """Take a run back to update 20 on a disk that is full after a number of moves."""
+    replace, left = os.replace, [moves]
 
     def fail(source, target):
         left[0] -= 1
@@ -112,6 +112,11 @@ def test_a_move_that_is_cut_short_is_finished_by_the_next_one(tmp_path, monkeypa
         patch.setattr(os, "replace", fail)
         with pytest.raises(ConfigError, match=r"cannot take .* back .*No space left"):
             taken_back(run, run.checkpoints / "update_000000020.pt")
+
+
+def test_a_move_that_is_cut_short_is_finished_by_the_next_one(tmp_path, monkeypatch):
+    run = run_with(tmp_path, [10, 20, 30, 40], best=10)
+    cut_short(monkeypatch, run, moves=1)
     left_newest = load(run.path)
     assert left_newest.load_replay()["n"] == left_newest.state["updates"] == 30
     taken_back(run, run.checkpoints / "update_000000020.pt")
@@ -139,18 +144,7 @@ def write_tests(folder):
 def test_tests_of_later_weights_are_set_aside(tmp_path, monkeypatch):
     run = run_with(tmp_path, [10, 20, 30], best=30)
     write_tests(run.path)  # that of best.pt of update 30, which needed no new step
-    replace, left = os.replace, [5]  # the last is of the first file of a test
-
-    def fail(source, target):
-        left[0] -= 1
-        if left[0] < 0:
-            raise OSError(28, "No space left on device", str(target))
-        replace(source, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", fail)
-        with pytest.raises(ConfigError, match="No space left"):
-            taken_back(run, run.checkpoints / "update_000000020.pt")
+    cut_short(monkeypatch, run, moves=5)  # the last is of the first file of a test
     notes = taken_back(run, run.path)  # which goes on from what is left
     assert "films and files of tests of later weights are *.cut now: 5" in "".join(notes)
     stems = {model: f"test_{model}_Pong_sampled" for model in MODELS}
