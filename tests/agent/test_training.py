@@ -35,12 +35,21 @@ def impossible(path):
     raise RuntimeError("no font")
 
 
-@pytest.mark.parametrize(("reason", "steps"), [("steps", 200), ("interrupted", None)])
-def test_the_command_that_resumes_a_run_is_one_that_is_honoured(folder, caplog, reason, steps):
+@pytest.mark.parametrize(
+    ("reason", "done", "steps"),
+    [
+        ("steps", 100, 200),
+        ("steps", 1224, 1225),  # to fill the buffers took more than was asked for
+        ("interrupted", 50, None),
+    ],
+)
+def test_the_command_that_resumes_a_run_is_one_that_is_honoured(
+    folder, caplog, reason, done, steps
+):
     caplog.set_level("INFO")
     (folder.checkpoints / "update_000000005.pt").touch()
     flags = make_blueprint(environment_max_steps=100).flags
-    log_end(replace(SUMMARY, reason=reason), folder, flags)
+    log_end(replace(SUMMARY, reason=reason, agent_steps=done), folder, flags)
     (resume,) = [line for line in caplog.messages if line.startswith("resume: ")]
     more = f" \\\n  --environment_max_steps={steps}" if steps else ""
     assert resume.endswith(f"--resume={folder.path} \\\n  --env={COUNTING}{more}")
