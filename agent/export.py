@@ -51,6 +51,7 @@ from ritornello.core.saved_state import expect, item, items, number, whole, with
 from ritornello.flags.earlier import modern
 from ritornello.flags.names import named_values
 from ritornello.metrics.run_files import is_regular
+from ritornello.metrics.text import same_decimals
 
 # Flags that say where things are, and what one session does; a card is for other machines.
 PLACES = ("results_dir", "run_name", "load_model_url", "flags_file", "live", "console", "sink")
@@ -145,7 +146,7 @@ def summary_lines(facts: dict[str, Any], output: Path, flags: Mapping[str, Any])
     if facts["mean_return"] is not None:
         lines.append(
             f"  in training: mean return of the last {facts['mean_return_games']} games "
-            f"{facts['mean_return']:.2f}"
+            + same_decimals([facts["mean_return"]], 2)[0]
         )
     if test is None:
         # A test of some of its games is none of the agent.
@@ -153,7 +154,7 @@ def summary_lines(facts: dict[str, Any], output: Path, flags: Mapping[str, Any])
         lines.append(f"  {untested}: {main_command()} --test=<the run>, then export again")
     else:
         # The report of an agent of several games has a mean for each of them, and none over all.
-        mean = "" if test["mean"] is None else f", mean {test['mean']:.2f}"
+        mean = "" if test["mean"] is None else f", mean {same_decimals([test['mean']], 2)[0]}"
         lines.append(f"  tested: {counted(test['episodes'], 'game')}, {test['policy']}{mean}")
     return [*lines, f"play: {next_command('test', output, flags)}"]
 

@@ -28,6 +28,7 @@ from ritornello.flags.earlier import GONE, modern
 from ritornello.flags.options import Flags
 from ritornello.flags.parsing import idle_rules
 from ritornello.flags.parts import ALGORITHMS, NETWORKS, REPLAY
+from ritornello.metrics.text import same_decimals
 from ritornello.replay.parameters import types_of_modules
 from ritornello.wrappers.env_ids import is_atari
 from ritornello.wrappers.env_kwargs import holds_text
@@ -152,7 +153,7 @@ def _log_games(session: Session) -> None:
 def log_end(summary: Summary, folder: RunFolder, flags: Flags) -> None:
     """Say how a session ended, and how to go on from it."""
     mean_of = "score" if len(flags.env.split(",")) > 1 else "mean return"
-    mean = "none yet" if summary.mean_return is None else f"{summary.mean_return:.2f}"
+    mean = "none yet" if summary.mean_return is None else same_decimals([summary.mean_return], 2)[0]
     log.info(
         "%s: %s agent steps (%.0f a second), %s, %s, %s %s",
         REASONS[summary.reason], f"{summary.agent_steps:,}", summary.agent_steps_per_s,

@@ -37,7 +37,7 @@ from ritornello.core.command_line import tell
 from ritornello.core.errors import CheckpointError, EnvironmentFault
 from ritornello.core.project import as_typed
 from ritornello.flags.earlier import modern
-from ritornello.metrics.text import duration
+from ritornello.metrics.text import duration, same_decimals
 from ritornello.wrappers.start_line import describe
 
 # The flags that decide which games these are, besides --env.
@@ -230,11 +230,12 @@ def evaluate_all(
                 games = list(play_games(blueprint, model, env, flags.test_episode_count, show=show))
                 table.add(names[path], steps, env, games)
                 report = summarise(games, env, str(path), steps, flags.greedy)
+                mean, per_life = same_decimals([report.mean, report.mean_per_life], 2)
                 tested += 1
                 left_s = (time.monotonic() - began_s) / tested * (len(waiting) - tested)
                 show(
                     f"{tested}/{len(waiting)} {names[path]} ({steps:,} agent steps) in {env}: mean "
-                    f"{report.mean:.2f}, per life {report.mean_per_life:.2f}; about "
+                    f"{mean}, per life {per_life}; about "
                     f"{duration(left_s)} left"
                 )
         show(f"written: {table.games_file} and {table.lives_file.name}")

@@ -21,6 +21,7 @@ from ritornello.core.markdown import plain, table
 from ritornello.core.plain_data import parse_json, read_text, shown_text
 from ritornello.core.project import PLAIN_MAIN
 from ritornello.core.spec import game_name
+from ritornello.metrics.text import same_decimals
 
 CARD, FILM = "README.md", "replay.mp4"  # the names under which hubs look for them
 BEGINNING = '---\nlibrary_name: "ritornello"\n'  # of every card, by which it is known
@@ -150,12 +151,15 @@ def _header(title: str, more_tags: Sequence[str], tested: Sequence[Report]) -> l
                 {
                     "type": "mean_reward",
                     "name": f"mean_reward ({report.policy})",
-                    "value": f"{report.mean:.2f} +/- {report.std:.2f}",
+                    "value": " +/- ".join(same_decimals([report.mean, report.std], 2)).replace(
+                        ",", ""
+                    ),
                     "verified": False,
                 }
             ],
         }
         for report in tested
+        for numbers in [same_decimals([report.mean, report.std], 2)]
     ]
     tags = ["reinforcement-learning", "deep-reinforcement-learning", *more_tags]
     header = {
@@ -174,8 +178,8 @@ def _score_lines(tested: Sequence[Report], facts: Mapping[str, Any]) -> list[str
             return ["No test of all its games was found."]
         return [
             f"It was not tested. The last {facts['mean_return_games']} games of its training had a "
-            f"mean return of {mean:.2f}; many versions of the weights played them, by the rules of "
-            "training."
+            f"mean return of {same_decimals([mean], 2)[0]}; many versions of the weights played "
+            "them, by the rules of training."
         ]
     headings = ["game", "actions", "games", "distinct", "mean return", "95 % interval", "of human"]
     rules = dict.fromkeys(plain(shown_text(each.rules, 1000)) for each in tested if each.rules)
@@ -191,15 +195,15 @@ def _score_lines(tested: Sequence[Report], facts: Mapping[str, Any]) -> list[str
 
 
 def _row(report: Report) -> Sequence[str]:
-    low, high = interval(report.returns)
+    mean, low, high = same_decimals([report.mean, *interval(report.returns)], 2)
     human = report.human_normalised
     return (
         plain(report.env),
         plain(report.policy),
         str(report.episodes),
         str(report.distinct_games),
-        f"{report.mean:.2f}",
-        f"{low:.2f} to {high:.2f}",
+        mean,
+        f"{low} to {high}",
         "" if human is None else f"{100 * human:.1f} %",
     )
 

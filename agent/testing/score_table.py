@@ -33,6 +33,7 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.file_lock import FileLock
 from ritornello.core.plain_data import read_text, shown_text
 from ritornello.core.run_layout import REPORT, SCORES, SCORES_PER_LIFE
+from ritornello.metrics.text import same_decimals
 
 LOCK = "scores.lock"
 WRITTEN_BY_TESTS = (f"{REPORT}*", SCORES, SCORES_PER_LIFE)  # patterns of names
@@ -106,14 +107,16 @@ class Report:
     def lines(self) -> list[str]:
         """Return what the terminal shows."""
         missing = f" of the {self.asked} asked for" if self.asked > self.episodes else ""
+        mean, median, std, lowest, highest, per_life = same_decimals(
+            [self.mean, self.median, self.std, self.min, self.max, self.mean_per_life], 2
+        )
         lines = [
             f"{self.episodes} game{'s' * (self.episodes > 1)} of {self.env}{missing}, "
             f"{self.distinct_games} of them distinct, {self.policy} actions",
-            f"  return  mean {self.mean:.2f}  median {self.median:.2f}  std {self.std:.2f}  "
-            f"min {self.min:.2f}  max {self.max:.2f}",
+            f"  return  mean {mean}  median {median}  std {std}  min {lowest}  max {highest}",
         ]
         if self.lives > self.episodes:
-            lines.append(f"  per life  mean {self.mean_per_life:.2f} over {self.lives} lives")
+            lines.append(f"  per life  mean {per_life} over {self.lives} lives")
         if self.human_normalised is not None:
             lines.append(f"  human-normalised score  {100 * self.human_normalised:.1f} %")
         return lines

@@ -15,7 +15,7 @@ from rich.markup import escape
 from ritornello.core.plain_data import shown_text
 from ritornello.metrics.curve import RETURN
 from ritornello.metrics.output_thread import OutputThread
-from ritornello.metrics.text import duration
+from ritornello.metrics.text import duration, same_decimals
 from ritornello.sequences.folder import RunState, SequenceFolder
 
 LINE_INTERVAL_S = 60.0  # between lines on a run where there is no terminal
@@ -106,7 +106,7 @@ def line_on(folder: SequenceFolder, run: RunState, seconds: float) -> str:
     if record is not None:
         line += f", {record.agent_steps:,} steps"
         if RETURN in record.values:
-            line += f", return {record.values[RETURN]:.1f}"
+            line += f", return {same_decimals([record.values[RETURN]])[0]}"
     if folder.at_once > 1:
         return line
     is_running = run.status == "running"

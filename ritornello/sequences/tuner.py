@@ -46,6 +46,7 @@ from ritornello.core.project import import_extra
 from ritornello.flags.names import named_flags, named_values
 from ritornello.metrics.curve import Curve, curve_of
 from ritornello.metrics.run_files import read_records
+from ritornello.metrics.text import same_decimals
 from ritornello.sequences.checks import keepable
 from ritornello.sequences.folder import OUTPUT_FILE, TUNING_FILE, RunState, SequenceFolder
 from ritornello.sequences.forms import Form, Name, Seeds, checked
@@ -374,7 +375,7 @@ class Tuner:
 
     def _end(self, trial: Any, state: str, value: float | None = None, why: str = "") -> None:
         self._study.tell(trial.number, value, state=self._optuna.trial.TrialState[state])
-        why = why if value is None else f"value {value:.3f}"
+        why = why if value is None else f"value {same_decimals([value], 3)[0]}"
         self._show(f"trial {trial.number}: {state.lower()}{why and f', {why}'}")
 
     def _write_results(self, over: list[Any]) -> None:
@@ -385,7 +386,7 @@ class Tuner:
             (
                 str(trial.number),
                 trial.state.name.lower(),
-                f"{trial.value:.3f}" if trial in complete else "",
+                same_decimals([trial.value], 3)[0] if trial in complete else "",
                 self._described(trial.params),
             )
             for trial in [*ranked, *(t for t in over if t not in complete)]

@@ -103,3 +103,10 @@ def test_the_mean_over_games_is_of_those_with_human_scores():
     assert carnival.human_normalised is None
     assert mean_human_normalised([pong, carnival, breakout]) == pytest.approx(1.0)
     assert mean_human_normalised([carnival]) is None
+
+
+def test_returns_of_any_size_are_shown_with_three_digits():
+    games = [Game(0, points, 1, 4, "a", (Life(points, 1),)) for points in (0.0011, 0.0023)]
+    small = summarise(games, "Small-v0", "c", 1, False).lines()[1]
+    assert small == "  return  mean 0.00170  median 0.00170  std 0.00060  min 0.00110  max 0.00230"
+    assert "  mean 21.00  median 21.00  " in report(A, 21.0).lines()[1]
