@@ -89,4 +89,6 @@ class VaultEnv(Drawn):
 
 for way in ("info", "dict", "method", "nothing"):
     gymnasium.register(f"tests/Locks-{way}-v0", LocksEnv, kwargs={"says": way})
+    cut = f"tests/Cut-{way}-v0"
+    gymnasium.register(cut, LocksEnv, kwargs={"says": way}, max_episode_steps=3)
 gymnasium.register("tests/Vault-v0", VaultEnv)

@@ -94,24 +94,29 @@ class ActionMasks:
             self._method is not None or (isinstance(info, Mapping) and KEY in info)
         )
         self.now = None
-        return self.of_step(info, is_over=False) if self._given else info
+        return self.of_step(info) if self._given else info
 
-    def of_step(self, info: Mapping[str, Any], is_over: bool) -> Mapping[str, Any]:
+    def of_step(
+        self, info: Mapping[str, Any], terminated: bool = False, truncated: bool = False
+    ) -> Mapping[str, Any]:
         """Return `info` of a step, with the mask in it if its reset had one.
 
-        At the end of a game no action is chosen any more, so all are allowed: many environments
-        then give no mask, or one that allows nothing.
+        Where a game terminated, nothing comes that could be chosen, so all actions are allowed.
 
         Raises:
           EnvironmentFault: if the environment gives something else as a mask, or one that allows
             nothing.
         """
         if not self._given:
+            is_over = terminated or truncated
             if self._counts and not is_over and info.get(KEY) is not None:
                 raise EnvironmentFault(NONE_AT_RESET)
             return info
-        if is_over:
-            self.now = np.ones(len(self._is_choice), np.bool_)
+        if terminated or truncated:
+            given = None
+            if not terminated:
+                given = info.get(KEY) if self._method is None else self._method()
+            self.now = self.read_last(given)
         elif self._method is not None:
             self.now = self.read(self._method())
         elif KEY in info:
@@ -119,6 +124,17 @@ class ActionMasks:
         else:
             raise EnvironmentFault(f"info has no {KEY}, expected one at each step, as at reset.")
         return {**info, KEY: self.now}
+
+    def read_last(self, given: Any) -> np.ndarray:
+        """Convert the mask of the last observation of a game that was cut to [P] bool.
+
+        Nothing is chosen there, but Q-learning asks for the best action. All are allowed if the
+        environment gives no mask there, or one that allows nothing, as many do.
+        """
+        try:
+            return self.read(given)
+        except EnvironmentFault:
+            return np.ones(len(self._is_choice), np.bool_)
 
     def read(self, given: Any) -> np.ndarray:
         """Convert the mask that an environment gives to [P] bool."""

@@ -162,7 +162,9 @@ class BatchVector(EnvVector):
                     raise EnvironmentFault("reset has started games that reset_mask leaves out.")
                 frames[first] = begun[first]
         if self.action_mask is not None:
-            self.action_mask = self._legal | ended[:, None]  # after an end nothing is chosen
+            self.action_mask = self._legal | ended[:, None]
+            for index in np.flatnonzero(ended & ~terminated).tolist():
+                self.action_mask[index] = self._last_mask(info, index)
         if resets:
             self._returns[first] = self._lengths[first] = 0
             if mode is AutoresetMode.SAME_STEP and not starts:
@@ -249,8 +251,8 @@ class BatchVector(EnvVector):
         elif not (given is None or self.spec.has_action_mask) and self._has_choices and rows.any():
             raise EnvironmentFault(NONE_AT_RESET)
         for index in np.flatnonzero(rows).tolist() if self.spec.has_action_mask else ():
-            own = None if given is None else _row_of(given, index)
-            self._legal[index] = self._one.masks.read(own)
+            self._legal[index] = self._one.masks.read(_row_of(given, index))
+        self._given = given
         return self._one.shown.all_of(observations, self.num_envs).copy()
 
     def _final(self, info: Any, index: int) -> Any:
@@ -263,6 +265,18 @@ class BatchVector(EnvVector):
                 "the true last observation there: the autoreset mode is SAME_STEP."
             )
         return env.observation(final) if isinstance(env, MaskTakenOut) else final
+
+    def _last_mask(self, info: Any, index: int) -> np.ndarray:
+        """Return the mask of the last observation of a game that was cut, [P] bool."""
+        if self.mode is not AutoresetMode.SAME_STEP:
+            return self._one.masks.read_last(_row_of(self._given, index))
+        # What is given belongs to the next game.
+        last = info.get("final_obs" if isinstance(self._one.env, MaskTakenOut) else "final_info")
+        if isinstance(last, Mapping):
+            given = _row_of(last.get(KEY), index)
+        else:
+            given = None if last is None else last[index].get(KEY)
+        return self._one.masks.read_last(given)
 
     def _game_seeds(self) -> list[int] | None:
         """Return the seeds of the games that are played, None if the vector has one for all."""
@@ -335,6 +349,8 @@ def _in_numpy(env: VectorEnv, observations: Any) -> VectorEnv:
 
 def _row_of(value: Any, index: int) -> Any:
     """Return the part of one environment in an array, or in a dict or tuple of arrays."""
+    if value is None:
+        return None
     if isinstance(value, Mapping):
         return {name: _row_of(part, index) for name, part in value.items()}
     if isinstance(value, tuple):

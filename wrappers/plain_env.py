@@ -85,7 +85,7 @@ class PlainEnv(gymnasium.Wrapper):
         result: Any = self.env.step(self._decode(action))
         observation, reward, terminated, truncated, info = step_result(result)
         frame = self._encode(observation)
-        info = self.masks.of_step(info, terminated or truncated)
+        info = self.masks.of_step(info, terminated, truncated)
         return frame, reward, terminated, truncated, info
 
 

@@ -26,8 +26,9 @@ class SayingEnv(gymnasium.Env):
 
     observation_space = Box(0, 1, (1,), np.float32)
 
-    def __init__(self, space, masks, over=False):
-        self.action_space, self.masks, self.over = space, list(masks), over
+    def __init__(self, space, masks, end=None):
+        self.action_space, self.masks = space, list(masks)
+        self.ends = end == "terminated", end == "truncated"
 
     def told(self):
         return {"action_mask": self.masks.pop(0)} if self.masks else {}
@@ -36,7 +37,7 @@ class SayingEnv(gymnasium.Env):
         return np.zeros(1, np.float32), self.told()
 
     def step(self, action):
-        return np.zeros(1, np.float32), 0.0, self.over, False, self.told()
+        return np.zeros(1, np.float32), 0.0, *self.ends, self.told()
 
 
 def mask_of(space, given_mask):
@@ -71,8 +72,8 @@ def test_a_mask_may_have_any_shape_that_people_give_it(space, said, expected):
 class LateEnv(SayingEnv):
     """Forgets the mask at its reset."""
 
-    def __init__(self, space, over=False):
-        super().__init__(space, [[1, 0], [0, 1]], over)
+    def __init__(self, space, end=None):
+        super().__init__(space, [[1, 0], [0, 1]], end)
 
     def reset(self, *, seed=None, options=None):
         return np.zeros(1, np.float32), {}
@@ -83,7 +84,7 @@ def test_a_mask_that_reset_has_forgotten_is_not_passed_over(backend):
     told = "step 1.*: info of step has action_mask, expected one in the info of reset"
     with registered(lambda: LateEnv(Discrete(2))) as config, pytest.raises(ConfigError, match=told):
         make_env_spec(replace(config, backend=backend))
-    for env in (lambda: LateEnv(Discrete(2), over=True), lambda: LateEnv(Box(-1, 1, (2,)))):
+    for env in (lambda: LateEnv(Discrete(2), "terminated"), lambda: LateEnv(Box(-1, 1, (2,)))):
         with registered(env) as config:
             assert not make_env_spec(replace(config, backend=backend)).has_action_mask
 
@@ -126,11 +127,19 @@ def test_of_several_choices_the_one_without_anything_allowed_is_named():
         mask_of(SEVERAL, [1, 1, 1, 0, 0])
 
 
-@pytest.mark.parametrize("masks", [[[1, 0]], [[1, 0], [0, 0]]], ids=["says nothing", "nothing"])
-def test_where_a_game_is_over_everything_is_allowed(masks):
-    env = PlainEnv(SayingEnv(Discrete(2), masks, over=True), "Saying-v0")
+@pytest.mark.parametrize("last", [[], [[0, 0]], [None], [[1]]], ids=repr)
+@pytest.mark.parametrize("end", ["terminated", "truncated"])
+def test_where_a_game_is_over_and_no_mask_comes_everything_is_allowed(end, last):
+    env = PlainEnv(SayingEnv(Discrete(2), [[1, 0], *last], end), "Saying-v0")
     env.reset()
     assert env.step(0)[4]["action_mask"].tolist() == [True, True]
+
+
+def test_where_time_cuts_a_game_its_mask_stays():
+    for end, mask in (("terminated", [True, True]), ("truncated", [False, True])):
+        env = PlainEnv(SayingEnv(Discrete(2), [[1, 0], [0, 1]], end), "Saying-v0")
+        env.reset()
+        assert env.step(0)[4]["action_mask"].tolist() == mask
 
 
 def test_taxi_of_gymnasium_is_understood():

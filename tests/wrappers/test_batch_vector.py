@@ -139,6 +139,23 @@ def test_masks_are_those_of_one_environment_at_a_time(mode, game):
     assert len(ends) > 10
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("game", ["Cut-info", "Cut-dict", "Cut-method"])
+def test_the_last_observation_of_a_game_that_time_cuts_has_its_mask(mode, game):
+    plain = EnvConfig(f"tests.locked:tests/{game}-v0")
+    vector, twin = (make_env_vector(each, 2, [5, 6]) for each in (in_mode(mode, plain), plain))
+    vector.reset(), twin.reset()
+    for step in range(1, 9):
+        actions = all_allowed(np.zeros(2, np.int64), twin.action_mask, twin.spec.actions)
+        cut = bool(vector.step(actions).episodes)
+        assert cut == bool(twin.step(actions).episodes) == (step % 4 == 3)
+        assert not twin.action_mask.all()
+        # In SAME_STEP a method knows of the next game only.
+        hidden = cut and mode == "SameStep" and game == "Cut-method"
+        expected = np.ones_like(twin.action_mask) if hidden else twin.action_mask
+        np.testing.assert_array_equal(vector.action_mask, expected)
+
+
 def test_a_method_that_gives_masks_is_asked_of_environments_in_other_processes():
     plain = EnvConfig("tests.locked:tests/Locks-method-v0")
     config = in_mode("SameStep", plain, vectorization_mode="async")
