@@ -98,9 +98,10 @@ class Mixer:
 
     def insert_must_wait(self) -> bool:
         """Whether an insert has to wait until something is taken out."""
-        if self._discarding_strategy != "block" or self.awaits_insert():
+        if self.awaits_insert():
             return False
-        if any(not buffer.can_insert() for buffer in self.buffers):
+        blocks = self._discarding_strategy == "block"
+        if blocks and any(not buffer.can_insert() for buffer in self.buffers):
             return True
         # Where the capacity of a buffer holds the workers back, the pace holds only the learner.
         return self._pace is not None and not self._has_brake and not self._pace.allows_unroll()

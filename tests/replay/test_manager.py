@@ -1,4 +1,5 @@
 from fractions import Fraction
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from ritornello.agent.run.experience import Experience, Serial
 from ritornello.core.errors import CheckpointError
 from ritornello.core.unroll import UnrollSchema
+from ritornello.replay.mixing import DiscardingStrategy
 from ritornello.replay.scoring import Evaluation, scored_rows
 from tests.replay.builders import (
     ALL_KINDS,
@@ -31,6 +33,18 @@ def insert(manager, *seqs, **header):
 def sample_seqs(manager, given_context=None):
     draws = manager.sample(given_context or context(), timeout_s=0)
     return None if draws is None else [seq_of(draw.record) for draw in draws]
+
+
+@pytest.mark.parametrize("strategy", get_args(DiscardingStrategy))
+def test_without_a_queue_the_workers_wait_for_the_learner_whatever_a_full_queue_would_do(strategy):
+    manager = make_manager(
+        [standard(100)], 4, max_draws_per_unroll=1.0, discarding_strategy=strategy
+    )
+    came = 0
+    while came < 50 and manager.insert(make_record(came), update=0, timeout_s=0):
+        came += 1
+    assert came < 20
+    assert sample_seqs(manager)
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
@@ -258,7 +272,7 @@ def test_contents_that_do_not_fit_cost_the_contents_and_not_the_counters(caplog)
 def test_a_resume_leaves_behind_what_no_update_can_be_made_of(kind):
     """Else it ends as the session before it did; an exact one has to."""
     schema = UnrollSchema(SCHEMA.env_spec, unroll_length=4, state_count=2)
-    options = {"schema": schema, "max_draws_per_unroll": 50, "discarding_strategy": "keep_latest"}
+    options = {"schema": schema, "max_draws_per_unroll": 0.1}
     manager, resumed = (make_manager([standard(16)], 4, **options) for _ in range(2))
     bad = {1: ("reward", np.nan), 2: ("frames", np.nan), 3: ("frames", np.inf)}
     bad |= {4: ("state", np.inf), 5: ("behaviour_params", np.nan)}

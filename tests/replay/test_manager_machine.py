@@ -36,7 +36,7 @@ class ManagerMachine(RuleBasedStateMachine):
         shares = sum(share for _, _, share in kinds)
         self.game_count = len(weights)
         self.has_queue = any(kind == "queue" for kind, _, _ in kinds)
-        has_brake = any(kind in UNDIVIDED for kind, _, _ in kinds)
+        self.has_brake = any(kind in UNDIVIDED for kind, _, _ in kinds)
         # A buffer with less room than one unroll of each game is refused, and a circular one with
         # less than its share of a batch.
         least = {kind: len(weights) for kind in KINDS} | {"queue": 1, "circular": batch_size}
@@ -49,7 +49,7 @@ class ManagerMachine(RuleBasedStateMachine):
             for game, weight in enumerate(weights) if divided else [(None, sum(weights))]:
                 ratio = Fraction(share * weight, shares * sum(weights))
                 self.parts.append((number, game, ratio))
-        self.pace = pace if has_brake else pace or 2.0
+        self.pace = pace if self.has_brake else pace or 2.0
         self.make = lambda: make_manager(
             [maker(k)(capacity, share / shares) for k, capacity, share in kinds],
             batch_size,
@@ -120,7 +120,7 @@ class ManagerMachine(RuleBasedStateMachine):
     def insert(self, game, count):
         for _ in range(count):
             if not self.try_insert(game):
-                assert self.strategy == "block"
+                assert self.strategy == "block" or not self.has_brake
                 # 5. Whenever insert blocks, sample can proceed: it gives a batch or makes room.
                 assert self.manager.missing() == "" or self.has_queue
                 assert self.try_sample() or self.try_insert(game)
