@@ -357,6 +357,12 @@ def test_what_the_help_calls_none_can_be_typed(word, tmp_path):
     assert (flags.optimizer_eps, flags.layer_norm) == (None, "none")
 
 
+def test_a_learning_rate_may_not_rise_but_a_constant_one_may_be_as_small_as_it_likes():
+    with pytest.raises(ConfigError, match="--lr_end_value=1e-05 is above --lr=5e-06"):
+        resolve("--lr=5e-6")
+    assert resolve("--lr=5e-6", "--lr_schedule=constant").lr == 5e-6
+
+
 @pytest.mark.parametrize(
     "flag",
     ["lr_end_value=inf", "stop_at_mean_return=nan"],

@@ -70,7 +70,10 @@ def log_start(session: Session, folder: RunFolder) -> None:
     _log_machine(blueprint)
     if spec.task_count > 1:
         _log_games(session)
-    buffers = [f"{c.type} {float(c.sample_ratio):g} of {c.capacity}" for c in replay_configs(flags)]
+    configs = replay_configs(flags)
+    if flags.entropy_on == "online" and not any(config.sets_the_pace for config in configs):
+        log.warning("no entropy bonus: --entropy_on=online, and no buffer gives new data")
+    buffers = [f"{c.type} {float(c.sample_ratio):g} of {c.capacity}" for c in configs]
     log.info(
         "replay: %s; an unroll of %d steps takes %.0f kB; seed %d", ", ".join(buffers),
         blueprint.schema.unroll_length, blueprint.schema.nbytes / 1e3, flags.seed,

@@ -70,7 +70,7 @@ class AlgorithmFlags(FlagGroup, effect="learning"):
     )
     advantage_normalisation: AdvantageNormalisation = flag(
         "rms",
-        "rms: divide advantages by their root mean square over the batch, separately for each game; none: leave them as they are",
+        "rms: divide advantages by their root mean square over the batch, separately for each game; none: only by PopArt's sigma, if it is on",
     )
     policy_cloning_loss_weight: Weight = flag(
         0.0,

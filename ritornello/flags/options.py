@@ -141,7 +141,7 @@ class Flags(  # the last group first: pydantic lists the fields of the last base
                 f"--env_shares has {len(self.env_shares)} numbers and --env {len(games)} games: "
                 "give one for each game"
             )
-        if self.lr_end_value > self.lr:
+        if self.lr_end_value > self.lr and self.lr_schedule != "constant":
             problems.append(f"--lr_end_value={self.lr_end_value} is above --lr={self.lr}")
         if problems:
             raise ValueError("\n".join(problems))

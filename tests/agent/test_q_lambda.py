@@ -173,3 +173,12 @@ def test_a_run_says_which_flags_of_losses_it_does_not_have(argv, idle, tmp_path,
     said = [line for line in caplog.messages if line.startswith("no effect")]
     named = ", ".join(f"--{name}" for name in idle)
     assert said == ([f"no effect with --algorithm=q_lambda: {named}"] if idle else [])
+
+
+@pytest.mark.parametrize(("kind", "is_told"), [("elite", True), ("circular", False)])
+def test_a_run_says_that_no_data_are_new_and_earn_the_entropy_bonus(
+    kind, is_told, tmp_path, caplog
+):
+    argv = ["--env=CartPole-v1", "--entropy_on=online", f"--replay={kind}:100:1"]
+    log_start(prepare([*argv, "--max_draws_per_unroll=1"]), RunFolder(tmp_path))
+    assert any("no entropy bonus" in line for line in caplog.messages) == is_told
