@@ -29,7 +29,7 @@ from ritornello.flags.options import Flags, unset_schedule_steps
 from ritornello.flags.parsing import parse
 from ritornello.wrappers.config import BackendChoice
 from ritornello.wrappers.env_ids import check_env_id, is_atari
-from ritornello.wrappers.registry import choose_backend, make_env_spec, tried
+from ritornello.wrappers.registry import choose_backend, forget_tried, make_env_spec, tried
 from ritornello.wrappers.trusted_modules import module_of, without_modules
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def prepare(argv: Sequence[str], place: Place = ALONE_HERE) -> Session:
       CheckpointError: if the checkpoint is missing, damaged or does not fit.
       LearnerLost: if another learner has failed meanwhile.
     """
+    forget_tried()
     loaded: dict[str, Checkpoint] = {}
 
     def stored_flags(url: str, mode: str) -> Mapping[str, Any]:

@@ -87,7 +87,7 @@ def choose_backend(
 
 @functools.cache
 def make_env_spec(config: EnvConfig) -> EnvSpec:
-    """Make environments, once per config, and return the spec that they show.
+    """Make environments, once per config until `forget_tried`, and return the spec that they show.
 
     Raises:
       ConfigError: if an id is unknown, its spaces are not supported, a package that it needs is not
@@ -211,6 +211,12 @@ def steps_per_s(config: EnvConfig) -> float:
     except (TypeError, ValueError):
         return FRAMES_PER_S
     return rate if MIN_RATE <= rate <= MAX_RATE else FRAMES_PER_S
+
+
+def forget_tried() -> None:
+    """Have environments made and read anew: in a notebook they are edited and registered again."""
+    for kept in (make_env_spec, _atari_spec, tried, steps_per_s):
+        kept.cache_clear()
 
 
 def max_game_steps(config: EnvConfig) -> int | None:

@@ -13,7 +13,6 @@ import torch
 from ritornello.agent.session import prepare
 from ritornello.agent.testing import whole_games
 from ritornello.core.errors import CheckpointError, ConfigError
-from ritornello.wrappers import registry
 from tests.deadlines import HANGS_S
 
 ROOT = Path(__file__).parents[2]
@@ -52,8 +51,6 @@ def user_module(tmp_path, monkeypatch):
 
     yield write
     sys.modules.pop("my_envs", None)
-    registry.tried.cache_clear()
-    registry.make_env_spec.cache_clear()
     gymnasium.registry.clear()
     gymnasium.registry.update(known)
 

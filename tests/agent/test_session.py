@@ -11,6 +11,7 @@ from ritornello.agent.testing import whole_games
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.stop_signals import INTERRUPTED
 from tests.agent.runs import QUIET, make_blueprint, saved_state, states_at_start
+from tests.wrappers.lying import BlankEnv, edit, registered
 
 SHIPPED_STEPS = 5000
 
@@ -101,6 +102,19 @@ def test_flags_that_change_the_network_are_refused_with_the_shapes(model_folder)
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "gamma": 7}), "utf-8")
     with pytest.raises(ConfigError, match="--gamma=7"):
         prepared(model_folder, "test")
+
+
+def test_an_environment_that_is_edited_and_registered_anew_is_learned_as_it_is_now():
+    with registered(BlankEnv) as config:
+        argv = [f"--env={config.env_id}", *QUIET]
+        was = prepare(argv).blueprint.env_spec
+        for edited in ({"actions": 4}, {"numbers": 1}, {"numbers": 6}, {"masks": True}):
+            edit(config, **edited)
+            spec = prepare(argv).blueprint.env_spec
+            assert spec != was
+            assert spec.frame_shape == (edited.get("numbers", 4),)
+            assert spec.action_count == edited.get("actions", 2)
+            assert spec.has_action_mask == edited.get("masks", False)
 
 
 def test_an_interrupted_test_ends_with_130_and_says_so(model_folder, monkeypatch, capsys):
