@@ -43,6 +43,7 @@ from ritornello.wrappers.vector import (
     EnvVector,
     StepResult,
     check_actions,
+    check_as_tried,
     check_played_again,
     checksums,
     saved_seeds,
@@ -94,6 +95,8 @@ class BatchVector(EnvVector):
         try:
             self.mode = _autoreset_mode(self._env, env_id)
             self._one = PlainEnv(one, env_id)
+            if spec is not None and not is_atari(env_id):
+                check_as_tried(self._one.env_spec, spec)
         except BaseException:
             self.close()
             raise

@@ -32,6 +32,7 @@ from ritornello.wrappers.vector import (
     EnvVector,
     StepResult,
     check_actions,
+    check_as_tried,
     check_played_again,
     checksums,
     led_elsewhere,
@@ -96,6 +97,7 @@ class GymVector(EnvVector):
         try:
             for _ in seeds:
                 self._envs.append(self._made(make_env))
+                check_as_tried(getattr(self._envs[-1], "env_spec", spec), spec)
         except BaseException:
             self.close()  # they may hold windows and processes
             raise

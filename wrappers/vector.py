@@ -17,16 +17,16 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ritornello.core.episode import EpisodeEnd
-from ritornello.core.errors import CheckpointError, PlatformError, ShapeError
+from ritornello.core.errors import CheckpointError, EnvironmentFault, PlatformError, ShapeError
 from ritornello.core.plain_data import shown_text
 from ritornello.core.saved_state import item, items
-from ritornello.core.spec import ActionSpec, EnvSpec
+from ritornello.core.spec import MODEL_DECIDING_FIELDS, ActionSpec, EnvSpec
 
 
 @dataclass
@@ -109,6 +109,26 @@ def check_actions(actions: np.ndarray, count: int, spec: ActionSpec) -> None:
                 f"actions has a choice in [{chosen.min()}, {chosen.max()}], expected whole "
                 f"numbers in [0, {number - 1}]."
             )
+
+
+def check_as_tried(own: EnvSpec, expected: EnvSpec) -> None:
+    """Raise EnvironmentFault unless an environment shows and takes what the one tried out did.
+
+    Both are specs of one game, `own` of its single frames.
+    """
+    own = replace(own, frames_stacked=expected.frames_stacked)
+    differences = [
+        f"{name} is {shown_text(str(getattr(own, name)))}, expected "
+        f"{shown_text(str(getattr(expected, name)))}"
+        for name in MODEL_DECIDING_FIELDS
+        if getattr(own, name) != getattr(expected, name)
+    ]
+    if differences:
+        raise EnvironmentFault(
+            f"env {shown_text(expected.env_id)}, when it was made: {'; '.join(differences)} as "
+            "when it was tried out. It must be the same whenever it is made; if it was edited, "
+            "start again (in a notebook: train or load_agent)."
+        )
 
 
 def saved_seeds(state: Mapping[str, Any], env_id: str, num_envs: int) -> list[int]:

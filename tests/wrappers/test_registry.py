@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ritornello.core.errors import ConfigError
+from ritornello.core.errors import ConfigError, EnvironmentFault
 from ritornello.core.process_death import FAMILY, mark_own_children
 from ritornello.wrappers.ale_vector import AleVector
 from ritornello.wrappers.config import EnvConfig
@@ -18,12 +18,14 @@ from ritornello.wrappers.gym_vector import GymVector
 from ritornello.wrappers.registry import (
     advice_on_limit,
     choose_backend,
+    make_env_spec,
     make_env_vector,
     max_game_steps,
     tried,
 )
 from ritornello.wrappers.trusted_modules import trust_modules_of
 from tests import troubled
+from tests.wrappers.lying import BlankEnv, edit, registered
 
 
 @pytest.mark.parametrize(
@@ -134,6 +136,25 @@ def test_a_game_without_an_end_gets_one_by_the_advice(env, kwargs, limit):
         vector.close()
         assert any(ends)
         assert max_game_steps(config) == 1000
+
+
+@pytest.mark.parametrize("backend", ["gymnasium", "gymnasium_vector"])
+@pytest.mark.parametrize(
+    ("edited", "told"),
+    [
+        ({"numbers": 1}, r"frame_shape is \(1,\), expected \(4,\)"),
+        ({"numbers": 6}, r"frame_shape is \(6,\), expected \(4,\)"),
+        ({"actions": 3}, r"action_meanings is \('0', '1', '2'\), expected \('0', '1'\)"),
+    ],
+    ids=str,
+)
+def test_an_environment_that_is_no_longer_as_it_was_tried_out_is_refused(backend, edited, told):
+    with registered(BlankEnv) as config:
+        config = replace(config, backend=backend)
+        make_env_spec(config)
+        edit(config, **edited)
+        with pytest.raises(EnvironmentFault, match=rf"Lying-v0.*{told}.*edited"):
+            make_env_vector(config, 2, [1, 2])
 
 
 @pytest.mark.process
