@@ -26,7 +26,7 @@ from ritornello.core.plain_data import shown
 from ritornello.core.spec import CHOICE, ActionSpec
 
 KEY = "action_mask"
-NONE_AT_RESET = f"info of step has {KEY}, expected one in the info of reset too: it had none."
+NONE_AT_RESET = f"info has {KEY}, expected one in the info of each reset: an earlier one had none."
 
 
 class MaskTakenOut(gymnasium.ObservationWrapper):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
@@ -23,8 +23,8 @@ from ritornello.core.errors import EnvironmentFault, PlatformError
 from ritornello.core.plain_data import shown, shown_text
 from ritornello.core.rng import child_seed
 from ritornello.core.saved_state import items, within
-from ritornello.core.spec import EnvSpec
-from ritornello.wrappers.action_masks import KEY
+from ritornello.core.spec import CHOICE, EnvSpec
+from ritornello.wrappers.action_masks import KEY, NONE_AT_RESET
 from ritornello.wrappers.env_ids import is_atari
 from ritornello.wrappers.images import picture_of
 from ritornello.wrappers.user_code import RAISED, describe, fault_of
@@ -77,11 +77,13 @@ class GymVector(EnvVector):
         seeds: Sequence[int],
         *,
         restorable: bool = False,
+        looks_for_masks: bool = False,
     ) -> None:
         """Make E environments; the seeds of their episodes follow from E root `seeds`.
 
         `make_env` makes one environment, whose observations are single frames of `spec`. With
-        `restorable`, the actions of the running games are kept, for `state_dict`.
+        `restorable`, the actions of the running games are kept, for `state_dict`. With
+        `looks_for_masks`, `reset` finds out whether they have masks, and `spec` says it then.
 
         Raises:
           EnvironmentFault: if an environment cannot be made; later, from `reset` and `step`, if one
@@ -91,7 +93,7 @@ class GymVector(EnvVector):
         self.num_envs = len(seeds)
         # Lives and frames are told by wrappers/atari.py; elsewhere such a key may mean anything.
         self._is_atari = is_atari(spec.env_id)
-        self._restorable = restorable
+        self._restorable, self._looks_for_masks = restorable, looks_for_masks
         self._seeds = [int(seed) for seed in seeds]
         self._envs: list[gymnasium.Env] = []
         try:
@@ -104,8 +106,9 @@ class GymVector(EnvVector):
         self._games = [_Game() for _ in seeds]
         shape = (self.num_envs, spec.frames_stacked, *spec.frame_shape)
         self._stacks = np.zeros(shape, spec.frame_dtype)
+        self._has_choices = any(part.kind == CHOICE for part in spec.actions.parts)
         if spec.has_action_mask:
-            self.action_mask = np.ones((self.num_envs, spec.actions.param_count), np.bool_)
+            self.action_mask = self._all_allowed()
 
     def reset(self) -> np.ndarray:
         """Start every environment with its first episode; return stacks `[E, S, *frame_shape]`."""
@@ -197,6 +200,11 @@ class GymVector(EnvVector):
         seed = episode_seed(self._seeds[index], episode)
         try:
             frame, info = self._envs[index].reset(seed=seed)
+            if self.action_mask is None and self._has_choices and KEY in info:
+                if not self._looks_for_masks:
+                    raise EnvironmentFault(NONE_AT_RESET)
+                self.spec = replace(self.spec, has_action_mask=True)
+                self.action_mask = self._all_allowed()
             self._note_mask(index, info)
         except RAISED as error:
             raise self._fault(index, error) from error
@@ -226,6 +234,9 @@ class GymVector(EnvVector):
             end = EpisodeEnd(index, game.return_raw, game.length_steps, int(frames))
         lost = self._is_atari and info.get("life_lost", False)
         return float(reward), bool(terminated or lost), end
+
+    def _all_allowed(self) -> np.ndarray:
+        return np.ones((self.num_envs, self.spec.actions.param_count), np.bool_)
 
     def _note_mask(self, index: int, info: Mapping[str, Any]) -> None:
         if self.action_mask is None:

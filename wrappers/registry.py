@@ -149,25 +149,23 @@ def tried(env_id: str, kwargs: str = "", backend: BackendChoice = "auto") -> Tri
     if batch_backend(config):
         with tidied(env_id), told, closing(make_batch(config, [0, 1])) as batch:
             batch.reset()
-            _step_once(batch, batch.action_mask)
+            _step_once(batch)
             return Trial(batch.spec, vector=batch.describe())
     with _made_for_once(config) as env, told:
         assert isinstance(env, PlainEnv)
-        vector = GymVector(env.env_spec, lambda: env, [0])
+        vector = GymVector(env.env_spec, lambda: env, [0], looks_for_masks=True)
         vector.reset()
-        mask = env.masks.now
-        _step_once(vector, None if mask is None else mask[None])
-        spec = replace(env.env_spec, has_action_mask=mask is not None)
-        return Trial(spec, left_out_of(env))
+        _step_once(vector)
+        return Trial(vector.spec, left_out_of(env))
 
 
-def _step_once(vector: EnvVector, masks: np.ndarray | None) -> None:
+def _step_once(vector: EnvVector) -> None:
     """Do the first action that is allowed."""
     from ritornello.wrappers.action_masks import all_allowed
 
     actions = vector.spec.actions
     first = np.zeros((vector.num_envs, *actions.shape), actions.dtype)
-    vector.step(all_allowed(first, masks, actions))
+    vector.step(all_allowed(first, vector.action_mask, actions))
 
 
 def check_rendering(config: EnvConfig, render_mode: str) -> None:

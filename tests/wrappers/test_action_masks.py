@@ -18,7 +18,7 @@ from ritornello.wrappers.gym_actions import ActionCode
 from ritornello.wrappers.plain_env import PlainEnv
 from ritornello.wrappers.registry import make_env_spec, make_env_vector
 from tests.locked import LOCKS
-from tests.wrappers.lying import registered
+from tests.wrappers.lying import LyingEnv, registered
 
 
 class SayingEnv(gymnasium.Env):
@@ -81,12 +81,32 @@ class LateEnv(SayingEnv):
 
 @pytest.mark.parametrize("backend", ["gymnasium", "gymnasium_vector"])
 def test_a_mask_that_reset_has_forgotten_is_not_passed_over(backend):
-    told = "step 1.*: info of step has action_mask, expected one in the info of reset"
+    told = "step 1.*: info has action_mask, expected one in the info of each reset"
     with registered(lambda: LateEnv(Discrete(2))) as config, pytest.raises(ConfigError, match=told):
         make_env_spec(replace(config, backend=backend))
     for env in (lambda: LateEnv(Discrete(2), "terminated"), lambda: LateEnv(Box(-1, 1, (2,)))):
         with registered(env) as config:
             assert not make_env_spec(replace(config, backend=backend)).has_action_mask
+
+
+@pytest.mark.parametrize("backend", ["gymnasium", "gymnasium_vector"])
+@pytest.mark.parametrize("games", [0, 1])
+def test_a_mask_that_only_later_games_have_is_not_passed_over(backend, games):
+    said = {}
+    with registered(lambda: LyingEnv(reset_lie=lambda seen, _: (seen, dict(said)))) as config:
+        config = replace(config, backend=backend)
+        assert not make_env_spec(config).has_action_mask
+        vector = make_env_vector(config, 1, [1])
+    for _ in range(games):
+        vector.reset()
+    said["action_mask"] = [1, 0]
+    with pytest.raises(EnvironmentFault, match="its reset: info has action_mask, expected one in"):
+        vector.reset()
+
+
+def test_a_mask_of_real_numbers_says_nothing():
+    with registered(lambda: SayingEnv(Box(-1, 1, (2,)), [[1, 0]] * 4)) as config:
+        assert make_env_vector(config, 1, [1]).reset().shape == (1, 1, 1)
 
 
 @pytest.mark.parametrize(
