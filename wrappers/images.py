@@ -17,7 +17,7 @@ from ritornello.core.plain_data import shown
 
 MOST_CHANNELS = 4  # that an image has by itself: RGB and transparency
 NEARLY_BLACK = 2  # of 255
-LEAST_RATIO = 4  # by which height and width exceed a number of channels that says nothing itself
+LEAST_RATIO = 4  # by which unequal height and width exceed a first axis of more channels
 SMALLEST_PICTURE = 2  # pixels; the codec of films wants even sizes
 
 
@@ -44,9 +44,10 @@ def channel_axes(shape: tuple[int, ...], said: Any = None) -> tuple[int, ...]:
     """Return which axes of an image are not its height and width: none of (84, 84).
 
     `said` is what the environment says: `metadata = {"channels": "first"}`, or "last". Otherwise
-    the first axis has the channels if it is as short as channels are, (3, 64, 64), or else the odd
-    one out: (12, 84, 84) and (8, 60, 80), but not (64, 64, 3), (8, 8, 12) or (7, 7, 30). The first
-    axis of a stack of images counts them.
+    the axis beside two equal ones has the channels, as in (17, 9, 9) and (8, 8, 12), unless the two
+    are a single pixel; or else one that is as short as channels are, (60, 80, 3), or a first one
+    that is four times shorter than the others, (8, 60, 80), or the last. The first axis of a stack
+    of images counts them.
     """
     if len(shape) == 2:
         return ()
@@ -58,12 +59,14 @@ def channel_axes(shape: tuple[int, ...], said: Any = None) -> tuple[int, ...]:
         (axis,) = channel_axes(shape[1:], said)
         return (0, axis + 1)
     first, middle, last = shape
-    is_first = said == "first"
-    if said is None and first <= MOST_CHANNELS:
+    if said is not None:
+        is_first = said == "first"
+    elif middle > 1 and (first == middle) != (middle == last):
+        is_first = middle == last
+    elif first <= MOST_CHANNELS or last <= MOST_CHANNELS:
         is_first = last > MOST_CHANNELS
-    elif said is None and last > MOST_CHANNELS:
-        is_odd = middle == last or LEAST_RATIO * first <= min(middle, last)
-        is_first = first < last and is_odd
+    else:
+        is_first = LEAST_RATIO * first <= min(middle, last)
     return (0,) if is_first else (2,)
 
 

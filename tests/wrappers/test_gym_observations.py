@@ -65,13 +65,13 @@ def test_what_is_no_image_becomes_one_vector(space, observation, expected):
 
 def test_images_and_numbers_share_a_frame_from_which_the_model_has_both_again():
     space = Dict({"eye": PIXELS, "gray": Box(0, 255, (4, 6), np.uint8), "speed": Box(-9, 9, (3,)),
-                  "depth": Box(0, 1, (2, 3, 3), np.float32)})  # fmt: skip
+                  "depth": Box(0, 1, (2, 4, 3), np.float32)})  # fmt: skip
     draw = np.random.default_rng(0)
     given = {
         "eye": draw.integers(0, 256, (5, 7, 3), np.uint8),
         "gray": draw.integers(0, 256, (4, 6), np.uint8),
         "speed": np.array([1.5, -2.25, 3.125], np.float32),
-        "depth": draw.uniform(size=(2, 3, 3)).astype(np.float32),
+        "depth": draw.uniform(size=(2, 4, 3)).astype(np.float32),
     }
     with registered(lambda: Shower(space, given)) as of_one:
         config = replace(of_one, frames_stacked=2)
@@ -85,7 +85,7 @@ def test_images_and_numbers_share_a_frame_from_which_the_model_has_both_again():
     assert spec.shows_images
     assert not spec.is_image
     assert {part.shape for part in spec.observation_parts} == {
-        (3, 5, 7), (1, 4, 6), (3,), (3, 2, 3),
+        (3, 5, 7), (1, 4, 6), (3,), (3, 2, 4),
     }  # fmt: skip
     assert "images of 5x7 pixels and 3 channels" in said
     assert "3 numbers" in said
@@ -95,7 +95,7 @@ def test_images_and_numbers_share_a_frame_from_which_the_model_has_both_again():
     assert isinstance(torso, PartsTorso)
     expected = {
         (6, 5, 7): np.moveaxis(given["eye"], -1, 0), (2, 4, 6): given["gray"][None],
-        (6,): given["speed"], (6, 2, 3): np.moveaxis(given["depth"], -1, 0),
+        (6,): given["speed"], (6, 2, 4): np.moveaxis(given["depth"], -1, 0),
     }  # fmt: skip
     for stacks, has_two in ((first, False), (second, True)):
         parts = torso.parts(torch.from_numpy(stacks).flatten(1))

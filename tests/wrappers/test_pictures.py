@@ -1,5 +1,6 @@
 """What is a picture, where its channels are, and how fast pictures follow each other."""
 
+import itertools
 import os
 import sys
 
@@ -159,13 +160,19 @@ def test_mujoco_draws_without_a_display_unless_told_how(
         ((12, 84, 84), (0,)),
         ((84, 84, 12), (2,)),
         ((8, 8, 12), (2,)),
+        ((17, 9, 9), (0,)),
+        ((4, 4, 16), (2,)),
+        ((2, 3, 3), (0,)),
+        ((8, 60, 80), (0,)),
+        ((60, 80, 8), (2,)),
         ((16, 16, 16), (2,)),
         ((1, 200, 3), (2,)),
+        ((1, 1, 64), (0,)),
         ((4, 40, 48, 3), (0, 3)),
         ((4, 3, 40, 48), (0, 1)),
     ],
 )
-def test_the_channels_are_the_odd_axis_and_a_stack_counts_images(shape, axes):
+def test_the_channels_are_the_axis_that_looks_like_it_and_a_stack_counts_images(shape, axes):
     assert channel_axes(shape) == axes
     assert is_image_space(Box(0, 255, shape, np.uint8))
     assert is_image_space(Box(0, 1, shape, np.float32)) == (len(shape) > 2)
@@ -175,6 +182,21 @@ def test_the_channels_are_the_odd_axis_and_a_stack_counts_images(shape, axes):
         assert make_env_spec(config).frame_shape == (count, *others)
         said = f"images of {others[0]}x{others[1]} pixels and {count} channels"
         assert said in describe(config)
+
+
+def test_two_equal_sides_are_height_and_width_wherever_the_channels_are():
+    for side, count in itertools.product(range(2, 30), range(1, 150)):
+        if count != side:
+            assert channel_axes((count, side, side)) == (0,)
+            assert channel_axes((side, side, count)) == (2,)
+
+
+def test_an_environment_says_where_its_channels_are_whatever_they_look_like():
+    for said, shape in (("last", (9, 17, 9)), ("first", (17, 9, 9))):
+        kind = drawing(shape=(17, 9, 9))
+        kind.metadata = {**kind.metadata, "channels": said}
+        with registered(kind) as config:
+            assert make_env_spec(config).frame_shape == shape
 
 
 @pytest.mark.parametrize("shape", [(12, 16, 3), (3, 12, 16)])
