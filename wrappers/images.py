@@ -22,7 +22,7 @@ SMALLEST_PICTURE = 2  # pixels; the codec of films wants even sizes
 
 
 def is_image_space(space: Any) -> bool:
-    """Whether observations are images: of three axes, gray ones of two, or a stack of images."""
+    """Whether observations are images: of three axes, gray ones of uint8 of two, or a stack."""
     if not isinstance(space, Box):
         return False
     is_gray = len(space.shape) == 2 and space.dtype == np.uint8
