@@ -20,7 +20,6 @@ import argparse
 import pickle
 import shlex
 import sys
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -32,7 +31,7 @@ import torch
 from torch import Tensor
 
 from ritornello.agent.models.factory import ModelConfig, make_model
-from ritornello.agent.stored.checkpoint_file import check_sizes
+from ritornello.agent.stored.checkpoint_file import check_claims
 from ritornello.agent.stored.checkpoint_tree import KNOWN_DTYPES, first_not_finite
 from ritornello.agent.stored.model_file import WEIGHTS, save_model
 from ritornello.core.command_line import printable, reader_may_leave, tell, with_home
@@ -50,7 +49,6 @@ ALL_ACTIONS = 18
 NETWORKS = {"nature": "AtariNet", "resnet": "ResNet"}  # our name of the torso -> TorchBeast's
 MAX_TENSORS_SHOWN = 60
 MAX_WHOLE = 2**53  # of steps and updates; a float of double precision holds each one below it
-ARCHIVE = b"PK\x03\x04"  # the first bytes of what torch reads as an archive
 # PolyBeast keeps the returns of its last games as NumPy numbers. These are the parts that such
 # numbers and arrays are pickled of; none of them does anything but hold data.
 _MAKES_NUMBER, _MAKES_ARRAY = np.float64(0).__reduce__()[0], np.empty(0).__reduce__()[0]
@@ -71,11 +69,7 @@ def read(path: Path) -> dict[str, Any]:
       CheckpointError: if the file is missing or damaged, holds anything but data, or lacks weights.
     """
     try:
-        with path.open("rb") as file:
-            is_archive = file.read(len(ARCHIVE)) == ARCHIVE  # else of old: nothing is compressed
-        if is_archive:
-            with zipfile.ZipFile(path) as archive:
-                check_sizes(archive, path)
+        check_claims(path)
         with torch.serialization.safe_globals(_NUMPY_PARTS):
             content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -85,16 +79,20 @@ def read(path: Path) -> dict[str, Any]:
         ) from error
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (EOFError, RuntimeError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except Exception as error:  # nobody lists what the bytes of a stranger can make a reader raise
         raise CheckpointError(
             f"{path} is damaged, or no file that TorchBeast saved: "
             f"{type(error).__name__} {first_line(error)}"
         ) from error
     weights = content.get("model_state_dict") if isinstance(content, dict) else None
-    if not isinstance(weights, dict) or not all(map(_is_weight, weights.items())):
+    if (
+        not isinstance(weights, dict)
+        or not all(map(_is_weight, weights.items()))
+        or sum(tensor.nbytes for tensor in weights.values()) > path.stat().st_size
+    ):
         raise CheckpointError(
             f"{path} is no checkpoint of TorchBeast: expected the key model_state_dict with names "
-            "and dense tensors."
+            "and dense tensors, each in memory of its own."
         )
     found = first_not_finite(weights, (), "model_state_dict")
     if found:
@@ -238,7 +236,7 @@ def migrate(path: Path, output: Path, env: str = "", *, raw_reward: bool | None 
     content = read(path)
     weights, trained = content["model_state_dict"], _table(content, "flags")
     layout = recognise(weights)
-    env = env or str(trained.get("env", ""))
+    env = env or _text(trained, "env")
     if not env:
         raise ConfigError(f"{path} does not say which game it plays: give --env=<id>.")
     spec, action_set = _env_spec(expand_games(env), layout)
@@ -248,7 +246,7 @@ def migrate(path: Path, output: Path, env: str = "", *, raw_reward: bool | None 
             f"{spec.task_count}: give the ids of its games, in the order in which they were given "
             "when it was trained."
         )
-    is_unclipped = str(trained.get("reward_clipping")) == "none"  # it may be an array of NumPy
+    is_unclipped = _text(trained, "reward_clipping") == "none"
     if raw_reward is None:
         # Only the ResNet of the fork, which is known by its statistics, does not clamp its input.
         raw_reward = is_unclipped and layout.torso == "resnet" and "baseline.mu" in weights
@@ -391,7 +389,11 @@ def _check(
         use_last_action=layout.has_last_action,
         use_last_reward=layout.has_last_reward,
     )
-    wanted = {name: t.shape for name, t in make_model(config, spec).state_dict().items()}
+    try:
+        with torch.device("meta"):  # shapes alone: two small tensors can be of a huge network
+            wanted = {name: t.shape for name, t in make_model(config, spec).state_dict().items()}
+    except (RuntimeError, TypeError) as error:  # no tensor has so many numbers
+        raise _unknown(weights, first_line(error)) from error
     got = {name: tensor.shape for name, tensor in converted.items()}
     wrong = [name for name in {**wanted, **got} if wanted.get(name) != got.get(name)]
     if wrong:
@@ -412,6 +414,12 @@ def _table(content: Mapping[str, Any], part: str) -> Mapping[str, Any]:
     """Return the table `part` beside the weights in the file; {} if there is none."""
     found = content.get(part)
     return found if isinstance(found, dict) else {}
+
+
+def _text(table: Mapping[str, Any], key: str) -> str:
+    """Return the text at a key; "" if there is none. A list could be without end as text."""
+    found = table.get(key)
+    return found if isinstance(found, str) else ""
 
 
 def _number(

@@ -14,6 +14,7 @@ stores.
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import pickle
 import struct
@@ -41,6 +42,7 @@ REFUSALS = {
         *("EMFILE", "ENFILE", "ENOMEM"),
     )
 }
+ARCHIVE = b"PK"  # the first bytes of an archive
 # The last bytes of an archive: where its directory starts, a mark, where this begins (of archives
 # beyond 4 GB); a mark, where the directory starts, the length of a comment.
 _END = struct.Struct("<48xQ4s4xQ4x4s12xIH")
@@ -92,6 +94,7 @@ def read_tree(path: Path) -> dict[str, Any]:
             raise FileNotFoundError(path)
         if not path.is_file():  # opening a pipe would wait for somebody to write
             raise ValueError("it is not a file")
+        check_claims(path)
         _check_archive(path)
         data = torch.load(path, map_location="cpu", weights_only=True)
         if type(data) is not dict or not {"format_version", "state"} <= data.keys():
@@ -132,9 +135,8 @@ def read_tree(path: Path) -> dict[str, Any]:
 
 
 def _check_archive(path: Path) -> None:
-    """Raise ValueError if an entry of an archive is compressed, or its checksum is wrong."""
+    """Raise ValueError if a checksum of an archive is wrong."""
     with zipfile.ZipFile(path) as archive:
-        check_sizes(archive, path)
         broken = archive.testzip()
     if broken is not None:
         raise ValueError(f"wrong checksum of {broken}")
@@ -162,6 +164,23 @@ def check_sizes(archive: zipfile.ZipFile, path: Path) -> None:
         mark_64 == b"PK\6\7" and (start_64, end_64) != (start, size - _END.size)
     ):
         raise ValueError("its directory is not where its end says")
+
+
+def check_claims(path: Path) -> None:
+    """Raise an error if a file of torch's asks for far more memory than it has bytes.
+
+    Raises:
+      UnpicklingError: if it asks for a bytearray, which torch makes of any size. Its name stands
+        between the ends of two lines of the pickle.
+      ValueError: if `check_sizes` refuses it.
+    """
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        is_archive = content[: len(ARCHIVE)] == ARCHIVE  # else of old: nothing is compressed
+        if content.find(b"\nbytearray\n") >= 0:
+            raise pickle.UnpicklingError("it asks for a bytearray")
+    if is_archive:
+        with zipfile.ZipFile(path) as archive:
+            check_sizes(archive, path)
 
 
 def _refusal(error: BaseException) -> str | None:

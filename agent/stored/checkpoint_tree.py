@@ -24,6 +24,7 @@ KNOWN_DTYPES = frozenset({
     torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64,
     torch.complex64, torch.complex128,
 })  # fmt: skip
+MAX_KEY_SHOWN = 100  # characters
 _ARRAY, _BYTES = "__ndarray__", "__bytes__"
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -67,8 +68,9 @@ def encode(state: Any, where: str = "state") -> Any:
 def decode(data: Any, where: str = "state", met: set[int] | None = None) -> Any:
     """Undo `encode` in `data` from a file that may be anybody's; restore arrays and bytes.
 
-    `where` is the place of `data` in the tree, for messages. `met` holds the ids of the dicts and
-    lists met so far: one that comes twice could describe an endless tree in a few bytes.
+    `where` is the place of `data` in the tree, for messages. `met` holds the addresses of the
+    dicts, lists and arrays met so far: one that comes twice could describe an endless tree in a few
+    bytes.
 
     Raises:
       ValueError: if `data` is not what `encode` returns.
@@ -81,24 +83,36 @@ def decode(data: Any, where: str = "state", met: set[int] | None = None) -> Any:
     if kind not in (dict, list, tuple):
         raise ValueError(f"{where} is a {kind.__name__}")
     met = set() if met is None else met
-    if len(data) and id(data) in met:  # Python has a single empty tuple
-        raise ValueError(f"{where[:100]} repeats or contains itself")
-    met.add(id(data))
+    if len(data):  # Python has a single empty tuple
+        _meet(id(data), met, where)
     if kind is not dict:
         return kind(decode(item, f"{where}[{n}]", met) for n, item in enumerate(data))
     if data.keys() == {_ARRAY}:
-        return _array(data[_ARRAY], where)
+        return _array(data[_ARRAY], where, met)
     if data.keys() == {_BYTES}:
-        return _array(data[_BYTES], where).tobytes()
+        return _array(data[_BYTES], where, met).tobytes()
     if not all(type(key) in _PLAIN for key in data):
         raise ValueError(f"{where} has keys that are neither text nor numbers")
-    return {key: decode(value, f"{where}[{key!r}]", met) for key, value in data.items()}
+    return {key: decode(value, _within(where, key), met) for key, value in data.items()}
 
 
-def _array(data: Any, where: str) -> np.ndarray:
+def _within(where: str, key: Any) -> str:
+    """Return the place of what lies at `key`; a long key of many levels would fill the memory."""
+    return f"{where}[{key!r:.{MAX_KEY_SHOWN}}]"
+
+
+def _meet(address: int, met: set[int], where: str) -> None:
+    if address in met:
+        raise ValueError(f"{where[:100]} repeats or contains itself")
+    met.add(address)
+
+
+def _array(data: Any, where: str, met: set[int]) -> np.ndarray:
     if type(data) is not torch.Tensor:
         raise ValueError(f"{where} is a {type(data).__name__} in place of an array")
     array: np.ndarray = _checked(data, where).numpy()
+    if array.size:
+        _meet(data.data_ptr(), met, where)
     return array
 
 
@@ -142,7 +156,7 @@ def first_not_finite(tree: Any, but: Collection[str] = (), where: str = "state")
     elif isinstance(tree, (list, tuple)):
         children = list(enumerate(tree))
     for key, child in children:
-        found = first_not_finite(child, (), f"{where}[{key!r}]")
+        found = first_not_finite(child, (), _within(where, key))
         if found is not None:
             return found
     return None

@@ -2,6 +2,7 @@ import logging
 import os
 import pickle
 import struct
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from ritornello.agent.stored import checkpoint_file, checkpoint_writer
 from ritornello.agent.stored.checkpoint import load
+from ritornello.agent.stored.checkpoint_tree import decode, first_not_finite
 from ritornello.agent.stored.checkpoint_writer import CheckpointWriter
 from ritornello.core.errors import CheckpointError
 from tests.agent.states import state_at
@@ -208,6 +210,40 @@ def test_a_tree_that_contains_itself_many_times_is_refused_at_once(tmp_path):
     bomb = pickle.dumps({"format_version": 1, "state": {"tree": endless}}, 2)
     rewritten(path, lambda data: bomb)
     refused(path, "repeats or contains itself")
+
+
+class Call:
+    def __init__(self, function, *arguments):
+        self._call = (function, arguments)
+
+    def __reduce__(self):
+        return self._call
+
+
+def test_a_buffer_of_any_size_is_refused_before_it_is_made(tmp_path):
+    path = saved(tmp_path)
+    tree = {"format_version": 1, "state": {"tree": Call(bytearray, 10**16)}}
+    rewritten(path, lambda data: pickle.dumps(tree, 2))
+    refused(path, "holds more than tensors")
+
+
+def test_bytes_that_come_twice_are_refused(tmp_path):
+    path, tensor = saved(tmp_path), torch.zeros(10, dtype=torch.uint8)
+    state = {"a": {"__bytes__": tensor}, "b": {"__bytes__": tensor}}
+    torch.save({"format_version": 1, "state": state}, path)
+    refused(path, "repeats")
+
+
+def test_a_long_key_of_many_levels_takes_no_memory_for_each():
+    key, tree = "k" * 20_000, 1.0
+    for _ in range(100):
+        tree = {key: tree}
+    tracemalloc.start()
+    try:
+        assert first_not_finite(decode(tree)) is None
+        assert tracemalloc.get_traced_memory()[1] < 10e6
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

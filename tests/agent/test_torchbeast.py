@@ -1,6 +1,8 @@
+import collections
 import os
 import shlex
 
+import numpy as np
 import pytest
 import torch
 
@@ -172,6 +174,68 @@ def test_a_file_with_objects_is_refused_and_runs_nothing(tmp_path):
         migrate(tmp_path / "model.tar", tmp_path / "ours", PONG)
     assert not (tmp_path / "executed").exists()
     assert not (tmp_path / "ours").exists()
+
+
+class Call:
+    def __init__(self, function, *arguments):
+        self._call = (function, arguments)
+
+    def __reduce__(self):
+        return self._call
+
+
+ONE = torch.ones(1)
+MAKES_ARRAY, FLOATS = np.empty(0).__reduce__()[0], np.ones(200)
+BOMBS = {
+    "a buffer": ("flags", Call(bytearray, 10**16)),
+    "an array": ("flags", Call(MAKES_ARRAY, np.ndarray, (10**16,), b"b")),
+    "a tensor of stride 0": ("model_state_dict", ONE.expand(10**6, 1000)),
+    "one tensor under many names": ("model_state_dict", ONE.expand(10**4)),
+}
+
+
+@pytest.mark.parametrize("is_archive", [True, False])
+@pytest.mark.parametrize(("part", "bomb"), BOMBS.values(), ids=BOMBS)
+def test_a_file_that_asks_for_memory_is_refused(part, bomb, is_archive, tmp_path):
+    content = {"model_state_dict": {"a": ONE}, "flags": {}}
+    content[part] = dict.fromkeys("bcd", bomb)
+    path = tmp_path / "model.tar"
+    torch.save(content, path, _use_new_zipfile_serialization=is_archive)
+    with pytest.raises(CheckpointError, match="is refused|is damaged|in memory of its own"):
+        read(path)
+
+
+def test_a_game_that_is_no_text_is_none(tmp_path):
+    game = []
+    for _ in range(60):
+        game = [game, game]
+    file = save(tmp_path / "model.tar", draw_weights("ResNet", extras=1), env=game)
+    with pytest.raises(ConfigError, match="does not say which game it plays"):
+        migrate(file, tmp_path / "ours")
+
+
+@pytest.mark.parametrize(
+    ("gates", "reason"),
+    [(4 * 10**6, "are not as they should be"), (4 * 10**10, "calculation over")],
+)
+def test_small_tensors_of_a_huge_network_are_refused_without_making_it(gates, reason, tmp_path):
+    weights = draw_weights("ResNet", extras=1, lstm_layers=1, lstm_size=256)
+    weights["fc.weight"], weights["core.weight_ih_l0"] = torch.ones(0, 3872), torch.ones(gates, 0)
+    file = save(tmp_path / "model.tar", weights)
+    with pytest.raises(CheckpointError, match=f"(?s)not known: .*{reason}"):
+        migrate(file, tmp_path / "ours")
+
+
+@pytest.mark.parametrize("is_archive", [True, False])
+def test_files_of_both_kinds_of_torch_are_read(is_archive, tmp_path):
+    path = save(tmp_path / "model.tar", draw_weights("ResNet", extras=1))
+    content = read(path)
+    content["stats"]["old"] = [np.float64(1), np.int64(2), np.bool_(True), FLOATS, FLOATS[:3]]
+    content["flags"]["not"] = collections.OrderedDict(a=None)
+    torch.save(content, path, _use_new_zipfile_serialization=is_archive)
+    again = read(path)
+    assert again["stats"]["step"] == 51_200
+    np.testing.assert_array_equal(again["stats"]["old"][3], FLOATS)
 
 
 def test_a_damaged_or_absent_file_is_one_message_and_status_2(tmp_path, capsys):
