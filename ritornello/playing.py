@@ -36,6 +36,7 @@ from ritornello.core.rng import child_seed
 from ritornello.core.spec import ActionSpec, EnvSpec
 from ritornello.interpreter import trusting_for_now
 from ritornello.wrappers.registry import make_single_env
+from ritornello.wrappers.trusted_modules import trust_kwargs, trust_modules_of
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,11 @@ class Agent:
                 f"render_mode is {shown(render_mode)}, expected None, 'human' or 'rgb_array'. The "
                 "game is the agent's; agent.reset(<id>) begins another of its games."
             )
-        return make_single_env(self._loaded.game_config(self._task), render_mode=render_mode)
+        config = self._loaded.game_config(self._task)
+        with trusting_for_now():
+            trust_modules_of(config.env_id)  # checked when the agent was loaded,
+            trust_kwargs(config.kwargs)  # and these too
+            return make_single_env(config, render_mode=render_mode)
 
     def _nothing_yet(self, count: int) -> _Past:
         """Return the memory before the first observation."""

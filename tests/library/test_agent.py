@@ -10,6 +10,7 @@ from ritornello.core.spec import CHOICE, NUMBERS, ActionPart, ActionSpec
 from ritornello.playing import _actions
 from ritornello.wrappers import trusted_modules
 from ritornello.wrappers.registry import make_env_vector
+from tests.analysis.agents import write_agent
 from tests.house import ROOT
 from tests.library.runs import COUNTING, TINY
 
@@ -167,6 +168,19 @@ def test_trust_in_every_module_ends_with_the_call(monkeypatch):
         trusted_modules.check_trusted("no_such_module:Id-v0")
     with pytest.raises(ConfigError, match="may not ask for that"):
         trusted_modules.check_trusted("no_such_module:Id-v0")
+
+
+@pytest.mark.parametrize("said", [{"env_kwargs": {"map_name": "8x8"}}, {"trust_env_module": True}])
+def test_an_agent_makes_environments_of_the_texts_it_was_loaded_with(tmp_path, monkeypatch, said):
+    monkeypatch.setattr(trusted_modules, "_trusted_kwargs", set())
+    typed = '--env_kwargs={"map_name": "8x8"}'
+    with trusted_modules.trust_forgotten():
+        folder = write_agent(tmp_path / "agent", typed, env="FrozenLake-v1")
+    agent = load_agent(folder, **said)
+    env = agent.make_env()
+    assert env.unwrapped.desc.shape == (8, 8)
+    with pytest.raises(ConfigError, match="expected numbers only"):
+        load_agent(folder)
 
 
 def test_the_shipped_agent_plays_pong_in_the_environment_it_makes():
