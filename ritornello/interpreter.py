@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib
 import logging
 import multiprocessing
 import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
-from typing import Any
 
 import gymnasium
 import torch
@@ -26,7 +26,8 @@ from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown
 from ritornello.core.process_settings import environment_to_restart_with
 from ritornello.core.project import main_command
-from ritornello.wrappers.trusted_modules import trust_forgotten
+from ritornello.flags.options import Flags
+from ritornello.wrappers.trusted_modules import module_of, trust_forgotten
 
 _busy = threading.Lock()
 OF_PACKAGES = {"gymnasium", "ale_py", "minigrid", "vizdoom"}  # whose ids every process knows
@@ -164,27 +165,26 @@ def check_script() -> None:
         raise ConfigError(WITHOUT_GUARD)
 
 
-def check_known_to_workers(flags: Mapping[str, Any]) -> None:
-    """Raise ConfigError if an environment in the arguments of `train` is registered only here.
+def check_known_to_workers(flags: Flags) -> None:
+    """Raise ConfigError if a game of a training is registered only here, and workers play it.
 
     Workers are fresh processes: they import the script again, but nothing below its guard, nothing
     that was typed in a notebook, and no module that was imported there.
     """
-    env = flags.get("env")
-    if not isinstance(env, str) or flags.get("reproducible"):
-        return
-    own = [name for name in env.split(",") if is_of_the_caller(name)]
-    if not own:
+    games = flags.env.split(",")
+    own = [name for name in games if is_of_the_caller(name)]
+    if flags.reproducible or not own:
         return
     context = multiprocessing.get_context("spawn")
-    probe = context.Process(target=_leave_if_unknown, args=(own,), daemon=True)
+    probe = context.Process(target=_leave_if_unknown, args=(games, own), daemon=True)
     probe.start()
     probe.join(PROBE_S)
     if probe.exitcode == UNKNOWN:
         raise ConfigError(
-            f"env is {shown(env)}, which is registered in this process only, and worker processes "
-            "would not find it. Put the class and its gymnasium.register into a module beside the "
-            f'script, and give env="<module>:{own[0]}"; or let it play here: reproducible=True.'
+            f"env is {shown(flags.env)}, which is registered in this process only, and worker "
+            "processes would not find it. Put the class and its gymnasium.register into a module "
+            f'beside the script, and give env="<module>:{own[0]}"; or let it play here: '
+            "reproducible=True."
         )
     probe.kill()
 
@@ -199,8 +199,13 @@ def is_of_the_caller(env_id: str) -> bool:
     return module.partition(".")[0] not in OF_PACKAGES
 
 
-def _leave_if_unknown(env_ids: Sequence[str]) -> None:
-    sys.exit(0 if all(name in gymnasium.registry for name in env_ids) else UNKNOWN)
+def _leave_if_unknown(games: Sequence[str], own: Sequence[str]) -> None:
+    """Look for the games in order, as a worker does: a module may register those after it."""
+    for name in games:
+        if module := module_of(name):
+            importlib.import_module(module)
+        elif name in own and name not in gymnasium.registry:
+            sys.exit(UNKNOWN)
 
 
 def _is_guarded(script: ast.Module, line: int) -> bool:

@@ -55,7 +55,6 @@ def train(*, stop: threading.Event | None = None, **flags: Any) -> Summary:
     if isinstance(stop, type) or (stop is not None and not hasattr(stop, "is_set")):
         raise ConfigError(f"stop is {shown(stop)}, expected an event: threading.Event().")
     check_script()
-    check_known_to_workers(flags)
     with alone("train"), Interrupts(stop) as interrupts:
         summary = _trained(given, interrupts)
     gc.collect()  # the learner's threads end with it, and it is in a circle of references
@@ -73,6 +72,7 @@ def _trained(given: Sequence[str], interrupts: Interrupts) -> Summary:
             "background is True, but it lowers the priority of this interpreter for ever, so a "
             f"library cannot do it: give background=False, or start {main_command()}."
         )
+    check_known_to_workers(session.blueprint.flags)
     return _summary_of(session.train(interrupts))
 
 
