@@ -127,7 +127,9 @@ def parse(
     family: dict[str, Any] = {}
     if family_of is not None and env is not None:
         name = family_of(env, _env_kwargs(chosen), _env_backend(chosen))
-        family = _first_flags(name, named, chosen)
+        family = dict(_first_flags(name, named, chosen))
+        if "," in env:  # what is usual in one game says nothing of another
+            family.pop("normalise_vectors", None)
     if family.get(CLIPPING) == "none":  # a preset says how rewards are clipped, not whether
         for each in (below, preset):
             each.pop(CLIPPING, None)

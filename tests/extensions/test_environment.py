@@ -76,6 +76,15 @@ def test_images_and_vectors_have_families_of_their_own():
     )
 
 
+@pytest.mark.parametrize("more", [[], ["--algorithm=impala"]])
+def test_several_games_of_real_numbers_begin_with_flags_that_they_can_have(more):
+    games = [f"tests.worlds:tests/{name}-v0" for name in ("Reach", "Remote")]
+    flags = prepare([f"--env={','.join(games)}", *more]).blueprint.flags
+    assert not flags.normalise_vectors
+    assert flags.algorithm == ("impala" if more else "impact")
+    assert prepare([f"--env={games[0]}", *more]).blueprint.flags.normalise_vectors
+
+
 def test_a_family_is_that_of_the_backend_which_is_asked_for():
     argv = ["--env_backend=gymnasium_vector", '--env_kwargs={"vectorization_mode": "sync"}']
     assert parse(["--env=Pendulum-v1", *argv], family_of=family_of).algorithm == "impact"
