@@ -139,7 +139,8 @@ class ActionMasks:
     def read(self, given: Any) -> np.ndarray:
         """Convert the mask that an environment gives to [P] bool."""
         try:
-            allowed = np.concatenate([*_choices(self._space, given), np.zeros(0, np.bool_)])
+            own = [array for _, array in choices_in(self._space, given)]
+            allowed = np.concatenate([*own, np.zeros(0, np.bool_)])
         except (ValueError, TypeError) as error:  # rows of unequal depth
             raise self._fault(given) from error
         fits = allowed.shape == (sum(self._counts),) and allowed.dtype.kind in "biuf"
@@ -164,19 +165,23 @@ class ActionMasks:
         )
 
 
-def _choices(space: Any, given: Any) -> Iterator[np.ndarray]:
-    """Yield the part of `given` that belongs to each choice of a space, in order."""
+def choices_in(space: Any, given: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the part of a mask that belongs to each choice of a space, in order, after its path.
+
+    Arrays of one tuple for several choices have its path.
+    """
     is_whole = isinstance(given, np.ndarray) or given is None
     if isinstance(space, Dict) and not is_whole:
         for name, one in space.spaces.items():
-            yield from _choices(one, given.get(name) if isinstance(given, Mapping) else given)
+            own = given.get(name) if isinstance(given, Mapping) else given
+            yield from choices_in(one, own, f"{path}[{name!r}]")
     elif isinstance(space, Tuple) and not is_whole and len(given) == len(space.spaces):
-        for one, own in zip(space.spaces, given, strict=True):
-            yield from _choices(one, own)
+        for place, (one, own) in enumerate(zip(space.spaces, given, strict=True)):
+            yield from choices_in(one, own, f"{path}[{place}]")
     elif isinstance(given, (tuple, list)):
-        yield from (np.ravel(own) for own in given)
+        yield from ((path, np.ravel(own)) for own in given)
     elif not isinstance(space, Box):
-        yield np.ravel(given)
+        yield path, np.ravel(given)
 
 
 def nearest_allowed(action: np.ndarray, mask: np.ndarray, actions: ActionSpec) -> np.ndarray:

@@ -79,10 +79,22 @@ class ActingGraph(nn.Module):
             features = model.torso_net(model.seen(obs[0], seen.task_id))
         state = inputs.get(STATE, nothing[:, None][:, :0])
         hidden, state = model.hidden(features[None], seen.as_row(), state)
-        heads = model.heads(hidden[0], seen.task_id, inputs.get(MASK))
+        heads = model.heads(hidden[0], seen.task_id, self._mask(inputs.get(MASK)))
         made = [heads.params, heads.value, *([state] if model.state_count else [])]
         made += [model.distribution.mode(heads.params), self._sampled(heads.params, inputs)]
         return dict(zip(self.outputs, made, strict=True))
+
+    def _mask(self, allowed: Tensor | None) -> Tensor | None:
+        """Return [B, P] bool: what is allowed of the choices, and all that is of real numbers."""
+        if allowed is None:
+            return None
+        choices = iter(allowed.split_with_sizes(_counts(self.spec, CHOICE), -1))
+        ones = torch.ones_like(allowed[:, :1])
+        parts = self.spec.actions.parts
+        return torch.cat(
+            [next(choices) if p.kind == CHOICE else ones.repeat(1, p.param_count) for p in parts],
+            -1,
+        )
 
     def _sampled(self, params: Tensor, inputs: dict[str, Tensor]) -> Tensor:
         """Return what `Distribution.sample` draws, from noise that is handed in."""
@@ -148,8 +160,9 @@ def _inputs(model: ActorCritic, spec: EnvSpec) -> dict[str, Port]:
         ports[LAST_REWARD] = Port((), "float32", "the raw reward of the step before")
     if spec.task_count > 1:
         ports[TASK] = Port((), "int64", "number of the game")
-    if spec.has_action_mask:
-        ports[MASK] = Port((actions.param_count,), "bool", "the parameters of what is allowed")
+    choices = sum(_counts(spec, CHOICE))
+    if spec.has_action_mask and choices:
+        ports[MASK] = Port((choices,), "bool", "what is allowed, of each choice in turn")
     for kind, name in NOISE.items():
         width = sum(_counts(spec, kind))
         if width:

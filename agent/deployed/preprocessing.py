@@ -18,7 +18,7 @@ from ritornello.agent.assembly import Blueprint
 from ritornello.agent.deployed.graph import MASK, ActingGraph, Port
 from ritornello.agent.testing.player import game_config
 from ritornello.core.spec import EnvSpec
-from ritornello.wrappers.action_masks import mask_taken_out
+from ritornello.wrappers.action_masks import choices_in, mask_taken_out
 from ritornello.wrappers.atari import numbers_of
 from ritornello.wrappers.batch_env import kwargs_of_one
 from ritornello.wrappers.config import EnvConfig
@@ -83,18 +83,31 @@ def _game(blueprint: Blueprint, graph: ActingGraph, env_id: str) -> dict[str, An
         inputs = [name for name in graph.inputs if name.startswith("obs")]
         said: dict[str, Any] = {"env_kwargs": kwargs_of_one(config)}
         if spec.has_action_mask:
-            said[MASK] = _where_masks_are(env)
+            said[MASK] = _masks(env)
         if env.has_wrapper_attr("left_out"):  # a view of wrappers/world_views.py
             said["view"] = (type(env).__doc__ or "").splitlines()[0]
         return {**said, "observation": _observation(env, spec, inputs), "action": _action(env)}
 
 
-def _where_masks_are(env: gymnasium.Env) -> str:
-    """Return the expression of an environment's action mask, for a script that plays it."""
-    if mask_taken_out(env) is not env:
-        return f"observation[{MASK!r}]"
-    has_method = env.has_wrapper_attr("action_masks")
-    return "env.get_wrapper_attr('action_masks')()" if has_method else f"info[{MASK!r}]"
+def _masks(env: gymnasium.Env) -> str:
+    """Return the expression of an environment's action masks, for a script that plays it.
+
+    The environment is reset: its first mask tells how it gives them.
+    """
+    shown = mask_taken_out(env)
+    _, info = shown.reset()
+    name = "action_masks"
+    method = shown.get_wrapper_attr(name) if shown.has_wrapper_attr(name) else None
+    if callable(method):
+        given, where = method(), f"env.get_wrapper_attr({name!r})()"
+    else:
+        given, where = info.get(MASK), f"info[{MASK!r}]"
+    if shown is not env:
+        where = f"observation[{MASK!r}]"
+    paths = dict.fromkeys(path for path, _ in choices_in(env.action_space, given))
+    if [*paths] == [""]:
+        return where
+    return f"[{', '.join(f'np.hstack({where}{path})' for path in paths)}]"
 
 
 def _atari(config: EnvConfig, spec: EnvSpec) -> dict[str, Any]:

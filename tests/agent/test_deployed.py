@@ -77,7 +77,7 @@ def draw_inputs(graph, model, count):
         inputs.get("last_action", nothing),
         inputs.get("last_reward", torch.zeros(count)),
         inputs.get("task_id"),
-        inputs.get("action_mask"),
+        graph._mask(inputs.get("action_mask")),
     )
     draw = torch.Generator().manual_seed(7)
     noise = {CHOICE: [], "numbers": []}
@@ -194,6 +194,31 @@ class Hands(gymnasium.Env):
         return self.observation(), float(reward) * self.steps, self.steps == 25, False, {}
 
 gymnasium.register("Hands-v0", entry_point=Hands)
+
+class Flat(Hands):
+    "Allows some of the choices, and says so in one array: there is none of real numbers."
+    def masks(self):
+        self.allowed = self.np_random.permutation([1, 1, 0])
+        return np.concatenate([self.allowed, [1, 0, 1, 1], [0, 1], [1, 0, 1]])
+
+    def reset(self, **more):
+        observation, _ = super().reset(**more)
+        return observation, {"action_mask": self.masks()}
+
+    def step(self, action):
+        fingers, more = action["it's [1]"]
+        assert self.allowed[fingers - 1] and not more["bits"][0] and more["n"][0] == 1
+        *told, _ = super().step(action)
+        return *told, {"action_mask": self.masks()}
+
+class Nested(Flat):
+    "Says it as its actions are built."
+    def masks(self):
+        fingers, bits, *n = np.split(super().masks(), [3, 7, 9])
+        return {"it's [1]": (fingers, {"n": tuple(n), "bits": bits})}
+
+gymnasium.register("Flat-v0", entry_point=Flat)
+gymnasium.register("Nested-v0", entry_point=Nested)
 """
 # The script of the page, in a Python in which this program cannot be imported.
 ALONE = """
@@ -235,6 +260,8 @@ def export(agent, folder, kind):
         ("Pendulum-v1", [f"--{name}={value}" for name, value in MEMORY.items()]),
         ("eyes:Eyes-v0", ["--frames_stacked=2", "--use_lstm=True", "--use_last_action=True"]),
         ("eyes:Hands-v0", ["--use_last_action=True"]),
+        ("eyes:Flat-v0", []),
+        ("eyes:Nested-v0", []),
     ],
 )
 def test_the_script_of_the_page_plays_the_game_that_the_agent_plays(
