@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ritornello.agent.algorithms.batch import Batch
@@ -183,6 +184,7 @@ class Serial(Experience):
         self._pool = pool
         self._waiting: deque[Record] = deque()  # collected, not yet inserted
         self._saved_pool: Mapping[str, Any] | None = None  # to be restored by `start`
+        self._saved_draws: Tensor | None = None  # and this after it
         self._ended = False
 
     def start(self) -> None:
@@ -192,6 +194,10 @@ class Serial(Experience):
             with restoring("the checkpoint"), within("serial", "pool"):
                 self._pool.load_state_dict(self._saved_pool)
             self._saved_pool = None
+        if self._saved_draws is not None:
+            with restoring("the checkpoint"), within("serial", "draws"):
+                torch.set_rng_state(self._saved_draws)
+            self._saved_draws = None
 
     def next_batch(self) -> Batch | PackedBatch | None:
         """Take one step towards the next batch: sample, or else collect, or else insert.
@@ -217,8 +223,16 @@ class Serial(Experience):
         self._ended = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the counters of replay, the rollouts, and the unrolls that wait between them."""
-        serial = {"pool": self._pool.state_dict(), "waiting": list(self._waiting)}
+        """Return the counters of replay, the rollouts, and the unrolls that wait between them.
+
+        A network of a user's own may draw from PyTorch's global generator, as dropout does: its
+        state on the CPU is kept.
+        """
+        serial = {
+            "pool": self._pool.state_dict(),
+            "waiting": list(self._waiting),
+            "draws": torch.get_rng_state(),
+        }
         return {**super().state_dict(), "serial": serial}
 
     def load_state_dict(self, state: Mapping[str, Any], contents: Mapping[str, Any] | None) -> None:
@@ -229,6 +243,7 @@ class Serial(Experience):
             with within("serial"):
                 self._saved_pool = item(serial, "pool", dict)
                 waiting = items(serial, "waiting", np.ndarray)
+                self._saved_draws = item(serial, "draws", Tensor, default=None)
             # Unrolls of another layout are left behind, as those in the buffers were.
             layout = (np.dtype(np.uint8), (self._feed.layout.record_nbytes,))
             self._waiting.extend(r for r in waiting if (r.dtype, r.shape) == layout)

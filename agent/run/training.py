@@ -32,6 +32,7 @@ from ritornello.core.command_line import printable, tell
 from ritornello.core.errors import EnvironmentFault, PlatformError, of_the_system
 from ritornello.core.kept_settings import set_torch
 from ritornello.core.process_death import started_in_here_ended
+from ritornello.core.rng import child_seed
 from ritornello.core.run_layout import SCORES
 from ritornello.core.standard_error import say
 from ritornello.core.stop_signals import INTERRUPTED, Answer, StopSignals
@@ -284,3 +285,5 @@ def _set_up_torch(blueprint: Blueprint) -> None:
     if blueprint.flags.reproducible:
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
+        # A network of a user's own may draw from it.
+        torch.default_generator.manual_seed(child_seed(blueprint.own_seed, "torch"))

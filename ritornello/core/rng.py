@@ -1,6 +1,6 @@
 """One root seed, many independent named streams.
 
-The global generators of NumPy, Python and torch are never used for anything that matters: each
+The program never uses the global generators of NumPy, Python and torch for what matters: each
 consumer asks for its own child stream by name, so adding a consumer does not change the others.
 """
 

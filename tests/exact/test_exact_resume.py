@@ -12,7 +12,9 @@ import signal
 from functools import cache
 
 import pytest
+from torch import nn
 
+from ritornello.agent.models.networks import register_network
 from tests.deadlines import HANGS_S
 from tests.exact.disks import write_files
 from tests.exact.runs import (
@@ -39,6 +41,11 @@ pytestmark = [
 __all__ = ["one_process"]
 
 MAX_KILLS = 6  # of one run; then it may come to its end
+
+
+@register_network("draws", sees="vectors")
+def draws(request):
+    return nn.Sequential(nn.Linear(request.obs_shape[0], 8), nn.Tanh(), nn.Dropout(0.3))
 
 
 def buffers(*kinds):
@@ -75,11 +82,13 @@ MIXES = {
         *ALL, *MEMORY, "--use_task_id=True",
         "--env=tests.fakes:tests/Counting-v0,tests.fakes:tests/Owing-v0",
     ),
+    "queue, a network that draws": (*buffers(), "--model=draws"),
     "all four, values of actions": (*ALL, "--algorithm=q_lambda", "--use_popart=False"),
     "all four, Pong": (*ALL, "--env=PongNoFrameskip-v4", "--model=nature", "--r_f_steps=3"),
 }  # fmt: skip
 FAST = (
     "queue", "prioritised, least drawn", "circular, with a target network", "all four, with memory",
+    "queue, a network that draws",
 )  # fmt: skip
 
 
