@@ -16,7 +16,7 @@ Each run is a process of its own. If a run fails, that is recorded, and the sequ
 the next run. Ctrl-C stops the sequence: what runs saves and ends, and --resume continues it. A
 second Ctrl-C leaves without saving. The results are in results/<sequence>_<time>/. The exit status
 is 0 if every run is done, 1 if some are not, 2 if the command cannot be honoured, and 130 if it was
-interrupted while it started or compared.
+interrupted, or one of its runs was, as at the end of a job of Slurm.
 
 A flag in which the runs differ cannot be typed, because it would make them all alike. A sequence
 from somebody else can choose what is trained, but not whose code is run or which files outside of
@@ -95,7 +95,7 @@ PROGRAM = PLAIN_SEQUENCE.removeprefix("python ")  # as messages name it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; return 0 if every run is done, 1 if some are not, 2 for wrong arguments."""
+    """Run the program; return the exit status, see above."""
     ours, typed = _split(with_home(sys.argv[1:] if argv is None else argv))
     parser = _parser()
     arguments, unknown = parser.parse_known_args(ours)
@@ -253,7 +253,8 @@ def _run(terminal: Terminal, folder: SequenceFolder) -> int:
         terminal.plainly(f"{run.status}: {run.name} (see {path}/{run.name}/output.log)")
     if unfinished:
         terminal.plainly(_how_to_go_on(folder))
-    return 1 if unfinished else 0
+    is_stopped = interrupts.stop or any(run.status == "stopped" for run in unfinished)
+    return (INTERRUPTED if is_stopped else 1) if unfinished else 0
 
 
 def _path_of(folder: SequenceFolder) -> str:

@@ -1,6 +1,9 @@
 """Runs a plan: child processes, one after the other or several at once; folder.py has its state.
 
 Each run is a process of its own, so that one that fails, leaks or is killed cannot touch the next.
+No run is begun after one that others stop (the end of a Slurm job, the live page); those at the
+same time go on, and a resume does the rest.
+
 A run holds the lock of its folder together with this process. If this process is killed, its run
 may live on a while; whoever resumes the sequence waits until that one is gone (`_attempt`).
 """
@@ -24,7 +27,7 @@ from ritornello.core.file_lock import FileLock
 from ritornello.core.leaving import wait_for_killed
 from ritornello.core.process_death import environment_for_child
 from ritornello.core.project import main_program
-from ritornello.core.stop_signals import StopRequests, handled_by
+from ritornello.core.stop_signals import INTERRUPTED, StopRequests, handled_by
 from ritornello.sequences.checks import keepable
 from ritornello.sequences.folder import OUTPUT_FILE, RUN_LOCK_FILE, RunState, SequenceFolder
 from ritornello.sequences.plan import goes_on, is_test
@@ -106,9 +109,11 @@ def run_sequence(
                     # Not a failure of its own: on a resume, the other is tried first.
                     run = folder.update(index, status="waiting")
                     progress(run, run.seconds)
-            for slot, (_, attempt) in list(active.items()):
+            for slot, (index, attempt) in list(active.items()):
                 if next(attempt, None) is None:
                     del active[slot]
+                    if folder.runs[index].status == "stopped":
+                        waiting = []
             if active:
                 threading.Event().wait(POLL_S)
         folder.save()  # lest the disk refused it when the last run ended
@@ -183,7 +188,8 @@ def _attempt(
     # A training leaves with 0 only at its own end; a test that is interrupted does so, too.
     has_ended = (code == 0 and not is_test(run.flags)) or folder.has_ended(run)
     is_over = has_ended or (code == 0 and not interrupts.stop)
-    status = "done" if is_over else "stopped" if interrupts.ends else "failed"
+    is_stopped = interrupts.ends or code == INTERRUPTED
+    status = "done" if is_over else "stopped" if is_stopped else "failed"
     finish(status=status, exit_code=code, seconds=round(seconds(), 1))
     return None
 

@@ -1,7 +1,7 @@
 """Stands in for main.py: "trains" 1000 steps at once, with a return that lr decides.
 
-Of its environments Fail-v0 fails, Few-v0 makes no update, a game of Endless-v0 is never over, and
-Wait-v0 waits at half-time for SIGINT, and then saves.
+Of its environments Fail-v0 fails, Few-v0 makes no update, a game of Endless-v0 is never over,
+Wait-v0 waits at half-time for SIGINT, and then saves, and of Job-v0 the job ends at half-time.
 """
 
 import json
@@ -43,12 +43,13 @@ def main():
         (run / "checkpoints").mkdir(parents=True)
         (run / "flags.json").write_text(json.dumps(FLAGS))
         (run / "run.json").write_text("{}")
-    waits = env == "Wait-v0" and not resumed
-    for steps in range(400 if resumed else 100, 600 if waits else 1001, 100):
+    stops = env in ("Wait-v0", "Job-v0") and not resumed
+    for steps in range(400 if resumed else 100, 600 if stops else 1001, 100):
         record(run, steps)
-    if waits:
+    if stops:
         (run / "ready").write_text("")
-        signal.sigwait([signal.SIGINT])
+        if env == "Wait-v0":
+            signal.sigwait([signal.SIGINT])
         (run / "checkpoints" / "update_000000030.pt").write_text("clean")
         return 130
     return int(env == "Few-v0")

@@ -85,6 +85,13 @@ def test_a_training_that_ends_by_itself_while_it_is_stopped_is_done(
     assert run_stopped(begin(tmp_path, code, says, steps)) == status
 
 
+@pytest.mark.parametrize(("steps", "status"), [(999, "stopped"), (1000, "done")])
+def test_a_training_that_others_stop_is_no_failure(tmp_path, steps, status):
+    folder = begin(tmp_path, 130, "interrupted", steps, waits=False)
+    run_sequence(folder, Interrupts())
+    assert SequenceFolder.open(folder.path).runs[0].status == status
+
+
 def test_a_training_that_made_no_update_has_failed_and_is_tried_again(tmp_path):
     folder = begin(tmp_path, 1, "steps", waits=False, updates=0)
     run_sequence(folder, Interrupts())

@@ -235,7 +235,7 @@ def test_an_interrupt_stops_the_sequence_and_resume_goes_on_with_the_checkpoint(
     assert list(folder.path.glob("002_*/*/checkpoints/update_000000030.pt")), "no clean save"
     with monkeypatch.context() as patch:
         patch.setattr(multi_train, "run_sequence", lambda *_: None)
-        assert multi_train._run(terminal_of_sequences.Terminal(), folder) == 1
+        assert multi_train._run(terminal_of_sequences.Terminal(), folder) == 130
     said = capsys.readouterr().out
     assert "stopped: 002_" in said
     assert "003_" not in said, "a run that was not begun has no output.log"
@@ -249,6 +249,20 @@ def test_an_interrupt_stops_the_sequence_and_resume_goes_on_with_the_checkpoint(
     (made,) = reopened.run_folders(reopened.runs[1])
     curve = curve_of(read_records(made.path))
     assert curve.agent_steps.tolist() == [100.0 * n for n in range(1, 11)]
+
+
+@pytest.mark.process
+def test_nothing_is_begun_after_a_run_that_others_stopped_as_at_the_end_of_a_job(
+    tmp_path, fake_main, capsys
+):
+    folder = begin(tmp_path, "Job-v0", "Ok-v0")
+    assert multi_train.main([f"--resume={folder.path}"]) == 130
+    assert [run.status for run in SequenceFolder.open(folder.path).runs] == ["stopped", "waiting"]
+    said = capsys.readouterr().out
+    assert "stopped: 001_" in said
+    assert f"To go on: {sequence_command()} --resume={folder.path}" in said
+    assert multi_train.main([f"--resume={folder.path}"]) == 0
+    assert '"op_mode": "train_w_load"' in output_of(folder, 0)
 
 
 @pytest.mark.process

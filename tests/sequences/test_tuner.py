@@ -3,8 +3,10 @@
 import errno
 import json
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 pytest.importorskip("optuna", reason="Optuna is not installed (extra tune)")
 
@@ -12,6 +14,7 @@ import optuna
 
 from ritornello import multi_train
 from ritornello.core.errors import ConfigError
+from ritornello.core.project import sequence_command
 from ritornello.flags.parsing import parse
 from ritornello.metrics.curve import Curve
 from ritornello.metrics.run_files import last_record
@@ -271,6 +274,20 @@ def test_ctrl_c_saves_and_resume_goes_on_with_the_same_trial(tmp_path):
     (after,) = study(folder)
     assert (after.state.name, after.params) == ("COMPLETE", before.params)
     assert starts(folder) == ["train", "train_w_load"]
+
+
+def test_a_trial_that_others_stop_as_at_the_end_of_a_job_is_gone_on_with(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setitem(gymnasium.registry, "Job-v0", EnvSpec("Job-v0"))
+    folder = begun(tmp_path, base={**BASE, "env": "Job-v0"}, trials=1, prune=False).path
+    assert multi_train.main([f"--resume={folder}"]) == 130
+    assert f"\nsaved. To go on: {sequence_command()} --resume={folder}\n" in capsys.readouterr().out
+    again = SequenceFolder.open(folder)
+    assert [trial.state.name for trial in study(again)] == ["RUNNING"]
+    assert work(again)
+    assert [trial.state.name for trial in study(again)] == ["COMPLETE"]
+    assert starts(again) == ["train", "train_w_load"]
 
 
 @pytest.mark.parametrize(("signals", "told"), [(1, "saved. "), (2, "ended without saving. ")])
