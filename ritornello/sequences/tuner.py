@@ -261,6 +261,9 @@ class Tuner:
                     "search."
                 )
             self._study.set_user_attr("search", asked)
+            self._distributions = {n: r.distribution(optuna) for n, r in search.search.items()}
+            for trial in self._study.trials:
+                self._check_values(trial)
             # Another seed after a resume, or it would try again what it has tried.
             seed = (search.sampler_seed + 1000 * len(self._study.trials)) % 2**31
             self._study.sampler = optuna.samplers.TPESampler(seed=seed)
@@ -286,16 +289,25 @@ class Tuner:
                 if self._interrupts.stop or not self._run(self._next()):
                     return False
 
+    def _check_values(self, trial: Any) -> None:
+        """Have Optuna raise ValueError if a trial has values that the search cannot choose.
+
+        The study may be a stranger's, and what is checked of his search is its own values.
+        """
+        chosen = trial.params
+        ours = {name: each for name, each in self._distributions.items() if name in chosen}
+        state = self._optuna.trial.TrialState.RUNNING
+        self._optuna.trial.create_trial(state=state, params=chosen, distributions=ours)
+
     def _next(self) -> Any:
         """Return the trial that an earlier process left running, or a new one."""
-        ranges = self._search.search
         for trial in self._study.trials:
             if trial.state.is_finished():
                 continue
-            if trial.params.keys() == ranges.keys():
+            if trial.params.keys() == self._distributions.keys():
                 return self._optuna.trial.Trial(self._study, trial._trial_id)
             self._end(trial, "FAIL")  # its process was killed before every flag was chosen
-        return self._study.ask({n: r.distribution(self._optuna) for n, r in ranges.items()})
+        return self._study.ask(self._distributions)
 
     def _run(self, trial: Any) -> bool:
         """Run a trial to its end; return False if the user stopped it before."""

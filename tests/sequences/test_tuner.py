@@ -290,6 +290,38 @@ def test_a_trial_that_others_stop_as_at_the_end_of_a_job_is_gone_on_with(
     assert starts(again) == ["train", "train_w_load"]
 
 
+def choices(*given):
+    return optuna.distributions.CategoricalDistribution([json.dumps(each) for each in given])
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETE", "FAIL"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"lr": optuna.distributions.FloatDistribution(1e8, 1e9), "load_model_url": choices("m")},
+        {
+            "lr": optuna.distributions.FloatDistribution(0.1, 0.9),
+            "load_model_url": choices("/home/victim/run"),
+        },
+        {"gamma": optuna.distributions.FloatDistribution(0.1, 0.9)},
+    ],
+)
+def test_a_study_has_no_values_that_its_search_cannot_have(tmp_path, capsys, values, state):
+    search = {**SEARCH["search"], "load_model_url": {"choose": ["m"]}}
+    folder = begun(tmp_path, search=search, prune=False)
+    url = f"sqlite:///{folder.path / 'study.db'}"
+    theirs = optuna.create_study(study_name="tuning", storage=url, direction="maximize")
+    trial = theirs.ask(values)
+    if state != "RUNNING":
+        value = 1.0 if state == "COMPLETE" else None
+        theirs.tell(trial, value, state=optuna.trial.TrialState[state])
+    assert multi_train.main([f"--resume={folder.path}", "--trust_files=True"]) == 1
+    error = capsys.readouterr().err
+    assert "study.db cannot be used: " in error
+    assert "put back a sound copy, or begin anew" in error
+    assert not list(folder.path.glob("*_trial_*"))
+
+
 @pytest.mark.parametrize(("signals", "told"), [(1, "saved. "), (2, "ended without saving. ")])
 def test_who_leaves_at_once_is_not_told_that_all_is_saved(
     tmp_path, monkeypatch, capsys, signals, told
