@@ -310,7 +310,7 @@ class Tuner:
         return self._study.ask(self._distributions)
 
     def _run(self, trial: Any) -> bool:
-        """Run a trial to its end; return False if the user stopped it before."""
+        """Run a trial to its end; return False if it was stopped or waits for an earlier one."""
         search, name = self._search, f"trial_{trial.number:04d}"
         self._show(f"trial {trial.number}: {self._described(trial.params)}")
         planned = [PlannedRun(name, x, search.flags(trial.params, x)) for x in search.seeds]
@@ -333,7 +333,7 @@ class Tuner:
             if self._interrupts.ends_run:
                 self._end(trial, "PRUNED")
                 return True
-            if self._folder.runs[index].status == "stopped":
+            if self._folder.runs[index].status in ("stopped", "waiting"):
                 return False
             curve = self._curve(run)
             is_done = self._folder.runs[index].status == "done"

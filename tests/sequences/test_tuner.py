@@ -14,12 +14,13 @@ import optuna
 
 from ritornello import multi_train
 from ritornello.core.errors import ConfigError
+from ritornello.core.file_lock import FileLock
 from ritornello.core.project import sequence_command
 from ritornello.flags.parsing import parse
 from ritornello.metrics.curve import Curve
 from ritornello.metrics.run_files import last_record
 from ritornello.sequences import runner, tuner
-from ritornello.sequences.folder import SequenceFolder, is_tuning
+from ritornello.sequences.folder import RUN_LOCK_FILE, SequenceFolder, is_tuning
 from ritornello.sequences.runner import Interrupts
 from ritornello.sequences.tuner import Search, Tuner, create_folder, load_search
 
@@ -288,6 +289,19 @@ def test_a_trial_that_others_stop_as_at_the_end_of_a_job_is_gone_on_with(
     assert work(again)
     assert [trial.state.name for trial in study(again)] == ["COMPLETE"]
     assert starts(again) == ["train", "train_w_load"]
+
+
+def test_a_trial_whose_earlier_process_does_not_end_is_no_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "ORPHAN_WAIT_S", 0.0)
+    folder = begun(tmp_path, trials=1)
+    path = folder.path / "001_trial_0000_seed1"
+    path.mkdir()
+    lock = FileLock(path / RUN_LOCK_FILE)
+    assert lock.acquire()
+    assert not work(folder)
+    lock.release()
+    assert work(SequenceFolder.open(folder.path))
+    assert [trial.state.name for trial in study(folder)] == ["COMPLETE"]
 
 
 def choices(*given):
