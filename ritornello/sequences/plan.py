@@ -135,7 +135,7 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
             own = named_flags(run.flags, f"{where}: {shown(run.name)}")
             groups[group] = {**base, **own, **named_flags(point, f"{where}: grid")}
             _resolve_source(groups, group, varied[1:], where)
-            if file.test is not None:
+            if file.test is not None and not is_test(groups[group]):
                 of_test = {**TEST_FLAGS, **named_flags(file.test, f"{where}: test")}
                 groups[f"test {group}"] = {**of_test, "load_model_url": {"run": group}}
     for group, flags in groups.items():
@@ -193,6 +193,11 @@ def _resolve_source(
         raise ConfigError(
             f"{where}: {shown(group)} starts from {shown(name)}, but no earlier run has that name "
             f"(earlier: {shown_text(', '.join(earlier)) or 'none'}). {did_you_mean(name, earlier)}"
+        )
+    if is_test(groups[found]):
+        raise ConfigError(
+            f"{where}: {shown(group)} starts from {shown(name)}, which only tests and makes no "
+            "weights: expected the name of a run that is trained."
         )
     groups[group]["load_model_url"] = {"run": found}
 

@@ -108,6 +108,7 @@ def test_long_values_of_a_grid_are_cut_only_where_that_tells_them_apart():
 
 
 FIRST = {"name": "first"}
+TEST_OF_FIRST = {"name": "t", "flags": {"op_mode": "test", "load_model_url": {"run": "first"}}}
 ON_FROM_A = {"op_mode": "train_w_load", "load_model_url": {"run": "a"}}
 
 
@@ -127,6 +128,23 @@ ON_FROM_A = {"op_mode": "train_w_load", "load_model_url": {"run": "a"}}
         ({"runs": [FIRST, {"name": "b", "flags": {"load_model_url": {"run": "fist"}}}]}, "n first"),
         ({"runs": [{"name": "b", "flags": ON_FROM_A}, {"name": "a"}]}, "'b' starts from 'a', but"),
         (
+            {
+                "runs": [
+                    FIRST,
+                    TEST_OF_FIRST,
+                    {"name": "b", "flags": {"load_model_url": {"run": "t"}}},
+                ]
+            },
+            "'b' starts from 't', which only tests",
+        ),
+        (
+            {
+                "runs": [FIRST, {"name": "b", "flags": {"load_model_url": {"run": "test first"}}}],
+                "test": {},
+            },
+            "'b' starts from 'test first', which only tests",
+        ),
+        (
             {"runs": [{"name": "a"}, {"name": "b", "flags": ON_FROM_A}]},
             "'b' goes on from 'a'.*expected save_replay: true there, or load_replay: false in 'b'",
         ),
@@ -142,6 +160,12 @@ def test_every_run_of_every_shipped_sequence_has_valid_flags(name):
     for run in load_plan(name).runs:
         source = source_of(run.flags)
         Flags(**{**run.flags, **({"load_model_url": "some"} if source else {})})
+
+
+def test_a_run_that_is_a_test_is_not_tested():
+    data = {"runs": [FIRST, TEST_OF_FIRST], "test": {}}
+    plan = parse_plan(data, default_name="p", where="here")
+    assert [run.group for run in plan.runs] == ["first", "test first", "t"]
 
 
 def test_a_run_starts_from_that_of_its_seed_and_its_point_in_the_grid():
