@@ -25,7 +25,7 @@ from ritornello.agent.stored.checkpoint_folder import ON_HUB
 from ritornello.core.errors import ConfigError
 from ritornello.core.plain_data import shown, shown_text
 from ritornello.core.project import PROJECT_ROOT, typed_path
-from ritornello.flags.names import named_values
+from ritornello.flags.names import flag_of, named_values
 from ritornello.flags.parsing import check_trust, check_values, trust_typed
 from ritornello.sequences.forms import MAX_PROBLEMS_SHOWN
 from ritornello.sequences.plan import PlannedRun, goes_on, is_test, source_of
@@ -103,13 +103,19 @@ def check_not_overridden(runs: Sequence[Any], typed: Mapping[str, str], where: s
     trained = [run for run in runs if not is_test(run.flags)]  # a test says little by itself
     for name, text in typed.items():
         differs = any(run.flags.get(name) != trained[0].flags.get(name) for run in trained)
-        is_in_a_name = any(f" {name}=" in f" {run.group}" for run in runs)
+        is_in_a_name = any(name in _flags_in(run.group) for run in runs)
         is_of_others = name == "load_model_url" and any(source_of(run.flags) for run in runs)
         if differs or is_in_a_name or is_of_others or name == "seed":
             raise ConfigError(
                 f"--{name}={shown_text(text)} would hold for every run, but the runs of {where} "
                 f"are told from each other by their {name}: leave it out, or change the file."
             )
+
+
+def _flags_in(group: str) -> set[str]:
+    """Return the flags that the name of a group tells, where they may be spelt otherwise."""
+    words = (word.partition("=") for word in group.split())
+    return {flag_of(name) for name, equals, _ in words if equals}
 
 
 def check_saved(

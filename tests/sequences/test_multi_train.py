@@ -661,6 +661,7 @@ def test_groups_and_seeds_that_a_file_has_got_are_run_behind_those_that_are_done
 
 DIFFER = [
     ("grid: {lr: [0.0007]}", "--lr=0.003"),
+    ("grid: {unroll-length: [10]}", "--r_f_steps=40"),
     ("runs: [{name: a}]\ntest: {test_episode_count: 1}", "--load_model_url=models/pong"),
     ("seeds: [1, 2]", "--seed=3"),
     ("seeds: [1]", "--seed=3"),
