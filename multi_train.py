@@ -47,7 +47,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.markdown import Markdown
 from rich.markup import escape
@@ -84,6 +84,7 @@ from ritornello.sequences.checks import (
     check_saved,
     check_typed,
     to_type_again,
+    weights_outside,
 )
 from ritornello.sequences.folder import STATE_FILE, TUNING_FILE, RunState, SequenceFolder, is_tuning
 from ritornello.sequences.plan import PlannedRun, load_plan, shipped_plans, source_of
@@ -263,8 +264,13 @@ def _path_of(folder: SequenceFolder) -> str:
 
 
 def _how_to_go_on(folder: SequenceFolder) -> str:
-    command = f"{sequence_command()} --resume={shlex.quote(_path_of(folder))}"
-    return f"To go on: {' '.join([command, *map(shlex.quote, to_type_again(folder.arguments))])}"
+    runs: list[Any] = [*folder.runs]
+    if is_tuning(folder.path):
+        runs += load_search(folder.path / TUNING_FILE).extremes()
+    outside = weights_outside(folder.path, runs, folder.arguments)
+    trust = ["--trust_files=True"] if outside else []
+    given = [f"--resume={_path_of(folder)}", *trust, *to_type_again(folder.arguments)]
+    return f"To go on: {sequence_command()} {shlex.join(given)}"
 
 
 def _report(terminal: Terminal, folder: SequenceFolder) -> None:

@@ -126,21 +126,32 @@ def check_saved(
     `kept` are the arguments that its file gives to every run. With `trust_files`, weights may lie
     outside of the folder.
     """
-    arguments = named_values(kept)
-    for name, flags in [("arguments", arguments), *((run.group, run.flags) for run in runs)]:
+    for name, flags in _named(runs, kept):
         _check_flags(flags, f"{where}: {shown(name)}")
-        url = flags.get("load_model_url")
-        if isinstance(url, str) and not trust_files and _leads_out(url, folder):
-            raise ConfigError(
-                f"{where}: {shown(name)} starts from {shown(url)}, which is not in the folder "
-                f"{shown_text(str(folder))}. If it is your own, add --trust_files=True."
-            )
+    for name, url in () if trust_files else weights_outside(folder, runs, kept):
+        raise ConfigError(
+            f"{where}: {shown(name)} starts from {shown(url)}, which is not in the folder "
+            f"{shown_text(str(folder))}. If it is your own, add --trust_files=True."
+        )
     for path in (*folder.glob("*"), *folder.glob("*/*"), *folder.glob("*/*/*")):
         if path.is_symlink() and not is_inside(path, (folder,)):
             raise ConfigError(
                 f"{shown_text(str(path))} is a link that leads out of the folder: what is written "
                 "there would be written elsewhere. Remove it."
             )
+
+
+def weights_outside(
+    folder: Path, runs: Sequence[Any], kept: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Return (group, path) of weights outside of a folder from which its runs start."""
+    urls = [(name, flags.get("load_model_url")) for name, flags in _named(runs, kept)]
+    return [(name, url) for name, url in urls if isinstance(url, str) and _leads_out(url, folder)]
+
+
+def _named(runs: Sequence[Any], kept: Sequence[str]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return (name, flags) of what every run is given, and of each run."""
+    return [("arguments", named_values(kept)), *((run.group, run.flags) for run in runs)]
 
 
 def _check_flags(flags: Mapping[str, Any], where: str) -> None:

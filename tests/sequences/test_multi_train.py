@@ -575,6 +575,23 @@ def test_the_command_that_goes_on_has_what_no_file_may_say(
     assert f"To go on: {sequence_command()} {command}" in capsys.readouterr().out
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("is_typed", [True, False])
+def test_the_command_that_goes_on_may_read_the_weights_that_the_first_one_read(
+    tmp_path, fake_main, monkeypatch, capsys, is_typed
+):
+    monkeypatch.chdir(tmp_path)
+    base = "" if is_typed else ", load_model_url: results/mine"
+    Path("mine.yaml").write_text(f"base: {{env: Fail-v0{base}}}\n")
+    typed = ["--load=results/mine"] if is_typed else []
+    assert multi_train.main(["--sequence=mine.yaml", *typed]) == 1
+    _, _, command = capsys.readouterr().out.partition(f"To go on: {sequence_command()} ")
+    given = shlex.split(command)
+    assert given[1:] == ["--trust_files=True"]
+    assert multi_train.main(given) == 1
+    assert f"To go on: {sequence_command()} {command}" in capsys.readouterr().out
+
+
 class Frozen(io.StringIO):
     """A terminal that takes nothing (Ctrl-S), until it is let go."""
 
