@@ -89,8 +89,9 @@ from ritornello.sequences.checks import (
 from ritornello.sequences.folder import STATE_FILE, TUNING_FILE, RunState, SequenceFolder, is_tuning
 from ritornello.sequences.plan import PlannedRun, load_plan, shipped_plans, source_of
 from ritornello.sequences.runner import Interrupts, run_sequence
+from ritornello.sequences.search import load_search
 from ritornello.sequences.terminal import Progress, Terminal
-from ritornello.sequences.tuner import BEST_FILE, TRIALS_PAGE, Tuner, create_folder, load_search
+from ritornello.sequences.tuner import BEST_FILE, TRIALS_PAGE, Tuner, create_folder
 
 PROGRAM = PLAIN_SEQUENCE.removeprefix("python ")  # as messages name it
 

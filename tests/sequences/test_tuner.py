@@ -22,7 +22,8 @@ from ritornello.metrics.run_files import last_record
 from ritornello.sequences import runner, tuner
 from ritornello.sequences.folder import RUN_LOCK_FILE, SequenceFolder, is_tuning
 from ritornello.sequences.runner import Interrupts
-from ritornello.sequences.tuner import Search, Tuner, create_folder, load_search
+from ritornello.sequences.search import Search, load_search
+from ritornello.sequences.tuner import Tuner, create_folder
 
 pytestmark = [
     pytest.mark.process,
