@@ -175,6 +175,15 @@ def load_search(path: Path) -> Search:
             range_.distribution(optuna)
         except ValueError as error:
             raise ConfigError(f"{where}: search.{shown_text(name)}: {error}") from error
+    for flags in (run.flags for run in search.extremes()):
+        if "op_mode" in flags:
+            raise ConfigError(f"{where} sets op_mode, but trials are trained: remove it.")
+        url = flags.get("load_model_url")
+        if isinstance(url, Mapping):
+            raise ConfigError(
+                f"{where}: load_model_url is {shown(url)}, expected a path: a search has no other "
+                "run to start from."
+            )
     return search
 
 

@@ -97,6 +97,16 @@ def starts(folder, run=0):
             "environment_max_steps: a flag is in base or in search",
         ),
         ({"base": {**BASE, "seed": 1}}, "seed: a flag is in base or in search"),
+        *(
+            ({"base": {**BASE, "load_model_url": url}}, "load_model_url is .*, expected a path: ")
+            for url in ({"run": "a"}, {"rum": 1})
+        ),
+        (
+            {"search": {"load_model_url": {"choose": ["models/pong", {"run": "a"}]}}},
+            "load_model_url is {'run': 'a'}, expected a path: a search has no other run",
+        ),
+        ({"base": {**BASE, "op_mode": "test"}}, "sets op_mode, but trials are trained: remove it"),
+        ({"search": {"op_mode": {"choose": ["test"]}}}, "sets op_mode, but trials are trained"),
         ({"base": {}}, "expected steps"),
         ({"trials": 1001, "seeds": [1, 2]}, "trials x seeds are 2,002 runs"),
     ],
