@@ -21,6 +21,7 @@ from ritornello.core.command_line import number_in
 from ritornello.core.errors import ConfigError, PlatformError
 from ritornello.core.markdown import table
 from ritornello.core.plain_data import shown, shown_text
+from ritornello.core.project import import_extra
 from ritornello.flags.names import named_values
 from ritornello.metrics.curve import Curve, curve_of
 from ritornello.metrics.run_files import read_records
@@ -75,6 +76,7 @@ class Tuner:
         self._optuna = optuna = import_optuna()
         self._looked_at_s, self._looked_at = 0.0, ("", 0)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
+        url = import_extra("sqlalchemy", "tune", "--tune").URL
         pruning = search.prune
         pruner = optuna.pruners.NopPruner()
         if pruning:
@@ -83,7 +85,7 @@ class Tuner:
         with _told():
             self._study = optuna.create_study(
                 storage=optuna.storages.RDBStorage(
-                    f"sqlite:///{(folder.path / STUDY_FILE).resolve()}",
+                    str(url.create("sqlite", database=str((folder.path / STUDY_FILE).resolve()))),
                     engine_kwargs={"connect_args": {"timeout": LOCKED_S}},
                 ),
                 study_name="tuning",

@@ -148,6 +148,13 @@ def test_fractions_of_a_whole_flag_are_refused_before_the_first_trial(tmp_path, 
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.parametrize("name", ["what?", "a%3Fb", "a#b", "{x}", "a+b c"])
+def test_the_study_lies_in_the_folder_whatever_that_is_called(tmp_path, name):
+    folder = create_folder(tmp_path / name, load(tmp_path), [])
+    Tuner(folder, load_search(folder.path / tuner.TUNING_FILE), Interrupts(), print)
+    assert (folder.path / "study.db").is_file()
+
+
 def test_a_fraction_as_a_step_between_whole_bounds_makes_fractions(tmp_path):
     range_ = load(tmp_path, search={"gamma": {"from": 0, "to": 1, "step": 0.25}}).search["gamma"]
     drawn = range_.distribution(optuna)
