@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from ritornello.core.errors import ConfigError
 from ritornello.core.nearest_names import did_you_mean
@@ -16,8 +24,12 @@ Model = TypeVar("Model")
 MAX_NAME = 300  # characters
 # The name of a group, a sequence or a search.
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
-# Root seeds, and how many runs of each configuration there are.
-Seeds = Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
+# Root seeds, each once, and how many runs of each configuration there are.
+Seeds = Annotated[
+    list[Annotated[int, Field(ge=0, lt=2**63)]],
+    Field(min_length=1),
+    AfterValidator(lambda seeds: list(dict.fromkeys(seeds))),
+]
 
 
 class Form(BaseModel):

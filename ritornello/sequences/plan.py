@@ -149,7 +149,7 @@ def parse_plan(data: Any, *, default_name: str, where: str) -> Plan:
     _check_replay_is_saved(groups, where)
     runs = [
         PlannedRun(group, seed, {**flags, "seed": seed})
-        for seed in dict.fromkeys(file.seeds)
+        for seed in file.seeds
         for group, flags in groups.items()
     ]
     return Plan(file.name or default_name, file.about, tuple(runs), file.at_once)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -63,10 +64,15 @@ class Range(Form):
             return optuna.distributions.CategoricalDistribution(list(choices))
         if self.choose is not None or self.low is None or self.high is None:
             raise ValueError("expected {from: number, to: number} or {choose: [a, b, ...]}")
+        kind, step = optuna.distributions.FloatDistribution, self.step
         if self._is_whole:
-            step = 1 if self.step is None else self.step
-            return optuna.distributions.IntDistribution(self.low, self.high, self.log, step)
-        return optuna.distributions.FloatDistribution(self.low, self.high, self.log, self.step)
+            kind, step = optuna.distributions.IntDistribution, 1 if step is None else step
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an end that no step meets
+            drawn = kind(self.low, self.high, self.log, step)
+        if drawn.low == drawn.high < self.high:
+            raise ValueError(f"expected a step of at most {self.high - self.low:g}, got {step}")
+        return drawn
 
     @property
     def _is_whole(self) -> bool:

@@ -107,6 +107,10 @@ def starts(folder, run=0):
         ),
         ({"base": {**BASE, "op_mode": "test"}}, "sets op_mode, but trials are trained: remove it"),
         ({"search": {"op_mode": {"choose": ["test"]}}}, "sets op_mode, but trials are trained"),
+        *(
+            ({"search": {"lr": {"from": 1, "to": 3, "step": step}}}, "step of at most 2, got")
+            for step in (5, 2.5)
+        ),
         ({"base": {}}, "expected steps"),
         ({"trials": 1001, "seeds": [1, 2]}, "trials x seeds are 2,002 runs"),
     ],
@@ -146,6 +150,16 @@ def test_fractions_of_a_whole_flag_are_refused_before_the_first_trial(tmp_path, 
     assert multi_train.main(given) == 2
     assert "batch_size" in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(("low", "last"), [(1, 4), (0.1, 3.1)])
+def test_a_step_that_misses_the_end_of_its_range_ends_before_it(tmp_path, low, last):
+    range_ = load(tmp_path, search={"lr": {"from": low, "to": 5, "step": 3}}).search["lr"]
+    assert range_.distribution(optuna).high == last
+
+
+def test_a_search_trains_each_of_its_seeds_once(tmp_path):
+    assert load(tmp_path, seeds=[2, 1, 2]).seeds == [2, 1]
 
 
 @pytest.mark.parametrize("name", ["what?", "a%3Fb", "a#b", "{x}", "a+b c"])
