@@ -19,9 +19,9 @@ is 0 if every run is done, 1 if some are not, 2 if the command cannot be honoure
 interrupted, or one of its runs was, as at the end of a job of Slurm.
 
 A flag in which the runs differ cannot be typed, because it would make them all alike. A sequence
-from somebody else can choose what is trained, but not whose code is run or which files outside of
-its folder are read. If you trust it, allow parts named module:name by --trust_env_module=True, and
-weights from other folders by --trust_files=True.
+from somebody else can choose what is trained, but not whose code is run, nor, as a folder that is
+resumed, which weights outside of it are read. If you trust it, allow parts named module:name by
+--trust_env_module=True, and weights from other folders by --trust_files=True.
 
 docs/experiments.md and ritornello/sequences/plan.py say how to write a sequence.
 """

@@ -5,8 +5,9 @@ run, where to write, or what of this machine to read. These things have to be ty
 
 * an environment, network, algorithm, sink or kind of replay of the form `module:name` runs the
   module's code: `--trust_env_module=True`, or e.g. `--env=module:Id`;
-* weights that lie outside of the sequence's own folder and of the models that come with the
-  program: `--trust_files=True`;
+* weights that lie outside of a folder that is resumed and of the models that come with the
+  program: `--trust_files=True`. A YAML file may name any: it is short enough to be read, and
+  weights run no code;
 * where runs are written is decided by multi_train.py alone, and what is only for one command (such
   as trust) is never taken from a file.
 
