@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ritornello.analysis.places import NotThereError, ResultsFolder
 from ritornello.core.run_layout import RECORDS
 from ritornello.metrics.record import Record
-from ritornello.metrics.run_files import record_in
+from ritornello.metrics.run_files import MAX_LINE_BYTES, lines_from, record_in
 
 COUNTERS = ("agent_steps", "updates", "episodes")
 # Metrics of a run; of all games there are 800. A damaged or hostile file may name any number.
@@ -98,8 +98,8 @@ class Journal:
             self._forget()
             self._inode = facts.st_ino
         file.seek(self._offset)
-        for line in file:
-            if not line.endswith(b"\n"):
+        for line in lines_from(file):
+            if len(line) < MAX_LINE_BYTES and not line.endswith(b"\n"):
                 break  # it is being written
             record = record_in(line)
             if record is not None:

@@ -31,7 +31,7 @@ from ritornello.core.run_layout import (
     SCORES_PER_LIFE,
 )
 from ritornello.metrics.record import Record
-from ritornello.metrics.run_files import csv_cells, is_regular, name_aside, set_aside
+from ritornello.metrics.run_files import csv_cells, is_regular, lines_from, name_aside, set_aside
 
 OTHER_LEARNERS = "metrics-rank*.jsonl"  # records of those after the first
 ROUNDED_S = 1e-3  # records hold milliseconds
@@ -155,7 +155,7 @@ def _cut(path: Path, wanted: Callable[[str], bool], at: datetime) -> Cut | None:
     if not is_regular(path):
         return Cut(path.name, 0, set_aside(path, at))
     with path.open("rb") as file:
-        verdicts = bytearray(_is_good(line, wanted) for line in file)  # 1: it stays
+        verdicts = bytearray(_is_good(line, wanted) for line in lines_from(file))  # 1: it stays
     dropped = verdicts.count(0)
     if not dropped:
         return None
@@ -165,7 +165,7 @@ def _cut(path: Path, wanted: Callable[[str], bool], at: datetime) -> Cut | None:
     aside = name_aside(path, at)
     # What is cut is complete on the disk before the journal changes: the inner one is left first.
     with atomic_file(path) as kept, atomic_file(aside) as cut, path.open("rb") as file:
-        for line, stays in zip(file, verdicts, strict=True):
+        for line, stays in zip(lines_from(file), verdicts, strict=True):
             (kept if stays else cut).write(line)
     return Cut(path.name, dropped, aside)
 

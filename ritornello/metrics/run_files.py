@@ -16,6 +16,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -30,6 +31,7 @@ Floats = NDArray[np.float64]
 
 TIMES = "Train_time.txt"
 TAIL_BYTES = 65_536  # enough for the last records
+MAX_LINE_BYTES = 1_000_000  # a record of all games has 50 kB
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +73,14 @@ def record_in(line: bytes) -> Record | None:
         return Record.from_json(line.decode("utf-8"))
     except ValueError:
         return None
+
+
+def lines_from(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines from where a file is; what is longer than MAX_LINE_BYTES comes in pieces.
+
+    A hole in a file on a broken disk can be longer than the memory.
+    """
+    return iter(partial(file.readline, MAX_LINE_BYTES), b"")
 
 
 def tail(file: BinaryIO, limit: int) -> list[bytes]:
@@ -200,7 +210,7 @@ def _lines(path: Path) -> Iterator[str]:
         if not path.is_file():  # opening a pipe would wait for somebody to write
             raise OSError("it is not a file")
         with path.open("rb") as file:
-            for line in file:
+            for line in lines_from(file):
                 if line.endswith(b"\n"):
                     yield line.decode("utf-8", "replace")
     except OSError as error:

@@ -1,4 +1,6 @@
 import math
+import os
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from ritornello.analysis.places import ResultsFolder
 from ritornello.live.journal import Journal, thinned
 from ritornello.metrics.record import METRICS, Record
-from ritornello.metrics.run_files import read_records
+from ritornello.metrics.run_files import MAX_LINE_BYTES, read_records
 from ritornello.wrappers.games import expand_games
 from tests.live.builders import make_run, record, write_records
 
@@ -67,6 +69,22 @@ def test_a_damaged_line_is_passed_over(tmp_path, line):
     add(folder, line + b"\n")
     write_records(folder, [record(3)], append=True)
     assert steps_of(journal_of(folder)) == [100, 200, 300]
+
+
+def test_a_line_without_end_is_passed_over_and_never_read_again(tmp_path):
+    folder = make_run(tmp_path, "run", 2)
+    path = folder / "metrics.jsonl"
+    hole_bytes = 20 * MAX_LINE_BYTES
+    os.truncate(path, os.path.getsize(path) + hole_bytes)
+    tracemalloc.start()
+    read = journal_of(folder)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < hole_bytes / 2
+    assert read._offset > hole_bytes - MAX_LINE_BYTES
+    add(folder, b"\n")
+    write_records(folder, [record(3)], append=True)
+    assert read.read() == 3
 
 
 def test_a_file_that_was_replaced_or_removed_is_read_anew(tmp_path):

@@ -1,12 +1,13 @@
 import os
 import time
+import tracemalloc
 from dataclasses import replace
 from datetime import datetime
 
 import pytest
 
 from ritornello.metrics.rewind import JOURNALS, Point, rewind
-from ritornello.metrics.run_files import read_records
+from ritornello.metrics.run_files import MAX_LINE_BYTES, read_records
 from ritornello.metrics.sinks import TensorBoardSink, TextFilesSink
 from tests.metrics.builders import at, write_run
 
@@ -123,6 +124,20 @@ def test_no_line_of_metrics_can_stop_a_resume(tmp_path, bad):
     cut = rewound(tmp_path)[0]
     assert path.read_bytes() == b"".join(lines[:4])
     assert cut.aside.read_bytes() == b"".join([bad + b"\n", *lines[4:]])
+
+
+def test_a_line_longer_than_the_memory_cannot_stop_a_resume(tmp_path):
+    write_run(tmp_path, range(1, 4))
+    path = tmp_path / "metrics.jsonl"
+    good = path.read_bytes()
+    hole_bytes = 20 * MAX_LINE_BYTES
+    os.truncate(path, len(good) + hole_bytes)
+    tracemalloc.start()
+    rewound(tmp_path)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert path.read_bytes() == good
+    assert peak_bytes < hole_bytes / 2
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link"])

@@ -1,6 +1,14 @@
+import os
+import tracemalloc
+
 import pytest
 
-from ritornello.metrics.run_files import read_evaluations, read_games, read_records
+from ritornello.metrics.run_files import (
+    MAX_LINE_BYTES,
+    read_evaluations,
+    read_games,
+    read_records,
+)
 from tests.metrics.builders import write_run
 
 
@@ -27,3 +35,19 @@ def test_numbers_that_cannot_be_computed_with_cost_only_their_line(tmp_path):
     heading = "agent_steps,game,policy,mean,standard_error"
     (tmp_path / "evaluations.csv").write_text(f"{heading}\n{row},1.7e308,0\n{row},2,1\n")
     assert [row.mean for row in read_evaluations(tmp_path)] == [2.0]
+
+
+def test_a_line_without_end_is_never_in_memory_as_a_whole(tmp_path):
+    write_run(tmp_path, (1,))
+    path = tmp_path / "metrics.jsonl"
+    hole_bytes = 20 * MAX_LINE_BYTES
+    os.truncate(path, os.path.getsize(path) + hole_bytes)
+    with path.open("a") as file:
+        file.write("\n")
+    write_run(tmp_path, (3,))
+    tracemalloc.start()
+    records = read_records(tmp_path)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [record.updates for record in records] == [1, 3]
+    assert peak_bytes < hole_bytes / 2
