@@ -8,12 +8,11 @@ reading begins anew.
 from __future__ import annotations
 
 import bisect
-import math
 import os
 import threading
 from array import array
-from collections.abc import Sequence
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +29,24 @@ MAX_POINTS = 1000  # rows that a chart is given
 NEWEST_ROWS = 50  # in which the newest value of a metric is looked for
 
 Floats = NDArray[np.float64]
+
+
+class _Column(NamedTuple):
+    """The values of one metric. A record without it takes no memory."""
+
+    rows: array[int]  # in which there is a value, rising
+    values: array[float]
+
+    def filled(self, count: int) -> Floats:
+        """Return the first `count` rows, with NaN where there is no value."""
+        filled = np.full(count, np.nan)
+        filled[self.rows] = self.values
+        return filled
+
+    def cut(self, count: int) -> None:
+        """Drop all but the first `count` rows."""
+        kept = bisect.bisect_left(self.rows, count)
+        del self.rows[kept:], self.values[kept:]
 
 
 class Journal:
@@ -63,9 +80,10 @@ class Journal:
             if not self._minutes:
                 return {}
             found = {name: float(column[-1]) for name, column in self._counters.items()}
+            oldest = len(self._minutes) - NEWEST_ROWS
             for name, column in self._columns.items():
-                known = [value for value in column[-NEWEST_ROWS:] if value == value]
-                found.update({name: known[-1]} if known else {})
+                if column.rows and column.rows[-1] >= oldest:
+                    found[name] = column.values[-1]
             return {**found, "minutes": self._minutes[-1]}
 
     def rows(self, names: Sequence[str]) -> dict[str, Any]:
@@ -77,8 +95,9 @@ class Journal:
         with self._lock:
             steps = np.array(self._counters["agent_steps"], np.float64)
             minutes = np.array(self._minutes)
-            columns = {n: np.array(self._columns[n]) for n in names if n in self._columns}
-        steps, minutes, columns = thinned(steps, minutes, columns, MAX_POINTS)
+            known = ((n, self._columns[n]) for n in names if n in self._columns)
+            filled = ((name, column.filled(len(steps))) for name, column in known)
+            steps, minutes, columns = thinned(steps, minutes, filled, MAX_POINTS)
         return {
             "steps": [int(step) for step in steps],
             "minutes": _plain(minutes),
@@ -88,7 +107,7 @@ class Journal:
     def _forget(self) -> None:
         self._offset = 0
         self._inode = 0
-        self._columns: dict[str, array[float]] = {}  # NaN where there was no value
+        self._columns: dict[str, _Column] = {}
         self._counters: dict[str, array[int]] = {name: array("q") for name in COUNTERS}
         self._minutes: array[float] = array("d")
 
@@ -111,36 +130,39 @@ class Journal:
         steps = self._counters["agent_steps"]
         if steps and record.agent_steps < steps[-1]:
             count = bisect.bisect_left(steps, record.agent_steps)
-            for column in (self._minutes, *self._columns.values()):
-                del column[count:]
+            for column in self._columns.values():
+                column.cut(count)
             for counter in self._counters.values():
                 del counter[count:]
-        for name in record.values:
+            del self._minutes[count:]
+        for name, value in record.values.items():
             if name not in self._columns and len(self._columns) < MAX_NAMES:
-                self._columns[name] = array("d", [math.nan]) * len(self._minutes)
-        for name, column in self._columns.items():
-            column.append(record.values.get(name, math.nan))
+                self._columns[name] = _Column(array("q"), array("d"))
+            if name in self._columns:
+                self._columns[name].rows.append(len(self._minutes))
+                self._columns[name].values.append(value)
         for name, counter in self._counters.items():
             counter.append(getattr(record, name))
         self._minutes.append(record.wall_s / 60)
 
 
 def thinned(
-    steps: Floats, minutes: Floats, columns: dict[str, Floats], points: int
+    steps: Floats, minutes: Floats, columns: Iterable[tuple[str, Floats]], points: int
 ) -> tuple[Floats, Floats, dict[str, Floats]]:
     """Return at most `points` rows that look the same: of each group its lowest and highest value.
 
     Neighbouring rows are put into `points` / 2 groups. Each group becomes two rows, at its first
-    and its last moment, with the two extremes of each column in the order in which it moves.
+    and its last moment, with the two extremes of each column in the order in which it moves. One
+    column after the other is asked for, because all of them may need much more memory.
     """
     count = len(steps)
     if count <= points:
-        return steps, minutes, columns
+        return steps, minutes, dict(columns)
     groups = max(1, points // 2)
     starts = np.linspace(0, count, groups + 1).astype(np.int64)[:-1]
     ends = np.append(starts[1:], count) - 1
     extremes = {}
-    for name, values in columns.items():
+    for name, values in columns:
         # fmin and fmax pass over NaN.
         low, high = np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)
         falls = values[ends] < values[starts]

@@ -71,6 +71,29 @@ def test_a_damaged_line_is_passed_over(tmp_path, line):
     assert steps_of(journal_of(folder)) == [100, 200, 300]
 
 
+def test_a_journal_takes_little_more_memory_than_its_file(tmp_path):
+    folder = make_run(
+        tmp_path, "run", [Record(1, 4, 1, 1, 1.0, {f"m{k}": 1.0 for k in range(2000)})]
+    )
+    add(folder, (Record(2, 8, 2, 2, 2.0).to_json().encode() + b"\n") * 2000)
+    tracemalloc.start()
+    read = journal_of(folder)
+    taken_bytes = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert read.rows(["m7"])["columns"]["m7"][::999] == [1.0, None]
+    assert "m7" not in read.newest()
+    assert taken_bytes < 5 * os.path.getsize(folder / "metrics.jsonl")
+
+
+def test_no_two_columns_are_filled_at_the_same_time():
+    place = np.arange(100_000, dtype=np.float64)
+    tracemalloc.start()
+    thinned(place, place, ((str(n), place + n) for n in range(50)), 100)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 5 * place.nbytes
+
+
 def test_a_line_without_end_is_passed_over_and_never_read_again(tmp_path):
     folder = make_run(tmp_path, "run", 2)
     path = folder / "metrics.jsonl"
@@ -129,7 +152,7 @@ def test_the_metrics_of_a_run_of_all_games_are_read(tmp_path):
 def test_thinned_rows_keep_both_ends_and_the_extremes(values, points):
     column = np.array(values)
     place = np.arange(len(values), dtype=np.float64)
-    steps, minutes, columns = thinned(place, place / 2, {"a": column}, points)
+    steps, minutes, columns = thinned(place, place / 2, [("a", column)], points)
     assert len(steps) == len(minutes) == len(columns["a"]) <= max(points, 2)
     assert (steps[0], steps[-1]) == (0, len(values) - 1)
     known = column[~np.isnan(column)]
