@@ -109,8 +109,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         named_values(rest, vars(arguments))
-        for name in wishes:
-            if getattr(arguments, name) == "":
+        for name, value in vars(arguments).items():
+            if value == "":
                 raise ConfigError(f"--{name} needs a value (--help explains it).")
         if len(wishes) != 1 and wishes != ["resume", "sequence"]:
             raise ConfigError(

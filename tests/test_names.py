@@ -94,6 +94,22 @@ def test_what_is_no_flag_is_answered(argv, told):
         named_values(argv)
 
 
+MAY_BE_EMPTY = {
+    *("env_kwargs", "env_shares", "action_set", "algorithm_kwargs", "ray_address", "sink"),
+    "optimizer_decay",
+}
+
+
+@pytest.mark.parametrize("name", Flags.model_fields)
+def test_only_a_flag_whose_default_is_empty_may_be_given_as_empty(name):
+    """As by --load=$RUN where RUN is not set, which would begin anew."""
+    if name in MAY_BE_EMPTY:
+        assert named_values([f"--{name}="]) == {name: ""}
+    else:
+        with pytest.raises(ConfigError, match=f"^--{name} needs a value"):
+            named_values([f"--{name}="])
+
+
 def test_every_hint_names_flags_and_presets_that_exist_and_hides_none():
     known = {*Flags.model_fields, *COMMANDS}
     known |= {name for field in Flags.model_fields.values() if (name := marks_of(field).also)}

@@ -159,8 +159,8 @@ def named_values(argv: Sequence[str], others: Iterable[str] = ()) -> dict[str, s
     another program, which a name that is no flag may mean.
 
     Raises:
-      ConfigError: with every name that is no flag, every flag that has no value, and every flag
-        that contradicts a command.
+      ConfigError: with every name that is no flag, every flag that has no value or an empty one
+        that it may not have, and every flag that contradicts a command.
     """
     values: dict[str, str] = {}
     problems = []
@@ -185,7 +185,7 @@ def named_values(argv: Sequence[str], others: Iterable[str] = ()) -> dict[str, s
             )
         if not is_known:
             problems.append(unknown_option(name, others))
-        elif not equals or (not value and name in (*COMMANDS, RESUME_OR_START)):
+        elif not equals or (not value and not _may_be_empty(name)):
             example = _example(name)
             hint = f", e.g. --{name}={example}" if example else " (--help=all explains it)"
             problems.append(f"--{name} needs a value{hint}")
@@ -259,6 +259,16 @@ def unknown_option(name: str, others: Iterable[str] = ()) -> str:
     near = difflib.get_close_matches(name, sorted(known), 3)
     hint = f"; did you mean {' or '.join('--' + n for n in near)}?" if near else ""
     return f"unknown option --{shown_text(name)}{hint} ({main_command()} --help=all lists all)"
+
+
+def _may_be_empty(name: str) -> bool:
+    """Whether a flag may be given as empty: its default is, or it is one of earlier versions.
+
+    Of other flags an empty value is a variable of the shell that is not set.
+    """
+    if name in Flags.model_fields:
+        return Flags.model_fields[name].default in ("", ())
+    return is_earlier(name)
 
 
 def _example(name: str) -> str:

@@ -544,6 +544,8 @@ def test_a_misspelt_environment_is_found_before_the_first_run(tmp_path, capsys):
         *(([f"--{name}="], f"--{name} needs a value") for name in ("resume", "sequence", "tune")),
         (["--report="], "--report needs a value"),
         (["--sequence=smoke", "--resume="], "--resume needs a value"),
+        (["--sequence=smoke", "--results_dir="], "--results_dir needs a value"),
+        (["--sequence=smoke", "--preset="], "--preset needs a value"),
         (["--sequence=rates"], "did you mean rates.yaml?"),
         (["--sequence=smoky"], "did you mean smoke?"),
     ],
