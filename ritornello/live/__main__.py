@@ -97,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "results",
         nargs="?",
+        type=_not_empty,
         default="results",
         help="folder with runs, at any depth, or a single run (default: %(default)s)",
     )
@@ -110,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--host",
+        type=_not_empty,
         default="127.0.0.1",
         metavar="ADDRESS",
         help="address to listen on. The default can be reached from this machine alone; any other "
@@ -118,11 +120,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--allow",
         action="append",
+        type=_not_empty,
         default=[],
         metavar="NAME",
         help="a further name by which browsers may call this machine; may be repeated",
     )
     return parser
+
+
+def _not_empty(text: str) -> str:
+    if not text:  # which would be all addresses of this machine, or the folder one is in
+        raise argparse.ArgumentTypeError("it is empty: expected a value, or leave it out")
+    return text
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from ritornello.live.__main__ import main
 from tests.deadlines import HANGS_S
 from tests.house import ROOT
 
@@ -33,3 +34,11 @@ def test_it_tells_its_address_and_ends_at_a_signal_with_success(tmp_path, host):
     finally:
         program.kill()  # of a test that has failed
         program.communicate()
+
+
+@pytest.mark.parametrize("given", [["--host="], ["--allow="], [""]])
+def test_an_empty_text_is_refused_for_it_would_mean_every_address_or_this_folder(given, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*given, "--port=0"])
+    assert ended.value.code == 2
+    assert "it is empty" in capsys.readouterr().err
