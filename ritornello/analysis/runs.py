@@ -190,8 +190,6 @@ def _below(path: Path) -> Iterator[Iterator[Run]]:
     folder = RunFolder(path)
     if path.is_file() and path.suffix == ".csv":
         yield _read_csv(path)
-    elif folder.metrics_file.is_file():
-        yield _of_folders([folder], "", has_ended(folder), None)
     elif (path / STATE_FILE).is_file():
         sequence = SequenceFolder.open(path)
         for state in sequence.runs:
@@ -200,6 +198,8 @@ def _below(path: Path) -> Iterator[Iterator[Run]]:
             folders, finished = sequence.run_folders(state), state.status == "done"
             if folders:  # else it has not been begun
                 yield _of_folders(folders, label, finished, sequence.command(state))
+    elif folder.metrics_file.is_file():
+        yield _of_folders([folder], "", has_ended(folder), None)
     elif path.is_dir():
         for child in sorted(path.iterdir()):
             # A link may lead back up, or to a run that is met in its own place as well.

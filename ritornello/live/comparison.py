@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ritornello.analysis.places import NotThereError, ResultsFolder
 from ritornello.core.errors import ConfigError
-from ritornello.core.run_layout import FLAGS, RECORDS, SESSIONS
+from ritornello.core.plain_data import shown_text
+from ritornello.core.run_layout import FLAGS, RECORDS, SEQUENCE, SESSIONS
 
 if TYPE_CHECKING:
     from ritornello.analysis.comparison import GameComparison
@@ -100,6 +101,8 @@ class Comparisons:
         """Return the folder of a run, in which `find_runs` meets no link."""
         try:
             self._results.path(run, RECORDS)
+            if os.path.lexists(self._results.folder(run) / SEQUENCE):
+                raise NotThereError(f"{shown_text(run)} has the {SEQUENCE} of a sequence")
             for name in (FLAGS, SESSIONS):
                 if os.path.lexists(self._results.folder(run) / name):
                     self._results.path(run, name)

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -88,6 +89,9 @@ def test_a_sequence_gives_its_groups_as_labels_over_games(tmp_path):
     (folder / "tuning.json").write_text("{}")  # as in the folder of a search
     (run, *_), _ = find_runs([str(folder)])
     assert run.about.command == "python multi_train.py --tune=mine.yaml -- --lr=0.1"
+    for name in ("metrics.jsonl", "flags.json"):  # somebody has copied a run over it
+        shutil.copy(run.source / name, folder)
+    assert labels(find_runs([str(folder)])[0]) == labels(runs)
 
 
 @pytest.mark.parametrize("records", [10, MAX_ROWS, 3000])

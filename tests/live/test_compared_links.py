@@ -49,3 +49,12 @@ def test_no_file_of_a_compared_run_is_read_through_a_link(results, private, name
     (results / "hostile" / name).unlink()
     (results / "hostile" / name).symlink_to(private / name)
     refused(results)
+
+
+def test_a_run_that_calls_itself_a_sequence_leads_nowhere(results, private):
+    name = "001_run_seed1"
+    runs = [{"name": name, "group": "a", "seed": 1, "flags": {}, "status": "done"}]
+    state = {"format_version": 1, "name": "mine", "arguments": [], "runs": runs}
+    (results / "hostile" / "sequence.json").write_text(json.dumps(state))
+    (results / "hostile" / name).symlink_to(private.parent)
+    refused(results)
