@@ -106,8 +106,8 @@ def write_card(
 ) -> list[str]:
     """Write the card of an exported model, and its film; return the names of the files.
 
-    `facts` is the result of `export`. `repository` is `<owner>/<name>` on the hub; "" if the model
-    will not be there.
+    `facts` is the result of `export`. `repository` is `<owner>/<name>` on the hub, perhaps with
+    `@<revision>`; "" if the model will not be there.
 
     Raises:
       ConfigError: if the folder cannot be written.
@@ -205,7 +205,7 @@ def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:
         facts = export(checkpoint, output)
         names = [WEIGHTS, FLAGS, FACTS]
         if options.card or target:
-            names += write_card(checkpoint, output, facts, target.name if target else "")
+            names += write_card(checkpoint, output, facts, str(target) if target else "")
         with reader_may_leave():
             for line in summary_lines(facts, output, modern(checkpoint.state["flags"])):
                 show(line)

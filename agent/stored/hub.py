@@ -34,10 +34,14 @@ class Repository:
     name: str  # <owner>/<name>
     revision: str | None = None  # branch, tag or commit; None: the newest
 
+    def __str__(self) -> str:
+        """Return what `parse` reads."""
+        return f"{self.name}@{self.revision}" if self.revision else self.name
+
     @property
     def label(self) -> str:
         """Its name as the name of a folder; each revision that is named has its own."""
-        return self.name.replace("/", "--") + (f"@{self.revision}" if self.revision else "")
+        return str(self).replace("/", "--")
 
     @classmethod
     def parse(cls, text: str) -> Repository:
@@ -76,7 +80,7 @@ def fetch(repository: Repository) -> Path:
         )
     except Exception as error:  # of the client, of the network below it, of the system
         raise CheckpointError(
-            f"{repository.name} was not fetched: {first_line(error)}. Expected a model that is on "
+            f"{repository} was not fetched: {first_line(error)}. Expected a model that is on "
             "the hub, for whom is logged in (hf auth login), and a hub that answers."
         ) from error
 
@@ -104,7 +108,7 @@ def push(folder: Path, names: Sequence[str], repository: Repository, *, private:
         )
     except Exception as error:  # of the client, of the network below it, of the system
         raise ConfigError(
-            f"{repository.name} was not pushed: {first_line(error)}. Expected a hub that answers, "
+            f"{repository} was not pushed: {first_line(error)}. Expected a hub that answers, "
             "and somebody logged in who may write there: hf auth login. The model folder "
             f"{folder} is complete; the same command tries again."
         ) from error

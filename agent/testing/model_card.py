@@ -106,7 +106,7 @@ def model_card(
       tested: reports of tests of exactly these weights.
       command: arguments of main.py that trained the model; empty if they are not known.
       film_of: what FILM, beside the card, shows; "" without a film.
-      repository: `<owner>/<name>` on the hub, if the model is to be there.
+      repository: `<owner>/<name>[@<revision>]` on the hub, if the model is to be there.
     """
     games = str(facts["env_spec"]["env_id"]).split(",")
     title, algorithm = shown_text(name, 100), _algorithm(flags)

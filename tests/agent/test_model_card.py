@@ -116,7 +116,14 @@ def test_a_page_or_a_film_of_somebody_else_is_not_replaced(run, tmp_path, name):
     assert (tmp_path / name).read_text() == "mine"
 
 
-def test_a_push_sends_the_model_the_card_and_nothing_else(run, tmp_path, monkeypatch, capsys):  # noqa: F811
+@pytest.mark.parametrize("given", ["ann/x", "ann/x@v2"])
+def test_a_push_sends_the_model_the_card_and_nothing_else(
+    run,  # noqa: F811
+    given,
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
     sent = []
 
     def push(folder, names, repository, *, private):
@@ -126,10 +133,10 @@ def test_a_push_sends_the_model_the_card_and_nothing_else(run, tmp_path, monkeyp
 
     monkeypatch.setattr(program, "push", push)
     output = tmp_path / "models" / "counting"
-    program.main([f"--load_model_url={run}", f"--output={output}", "--push=ann/x", "--private"])
+    program.main([f"--load_model_url={run}", f"--output={output}", f"--push={given}", "--private"])
     names = ["model.safetensors", "flags.json", "model.json", CARD]
     assert sent == [(names, "ann/x", True)]
-    assert "hf:ann/x" in (output / CARD).read_text("utf-8")
+    assert f"--test=hf:{given}\n" in (output / CARD).read_text("utf-8")
     assert "pushed: https://hub/ann/x" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="2"):
         program.main([f"--load_model_url={run}", f"--output={output}", "--push=../x"])
