@@ -317,6 +317,8 @@ class Learner:
     def _undo(self, restores: Restores) -> None:
         _restore_all(restores)
         self.optimiser.zero_grad(set_to_none=True)
+        if not self.optimiser.state:
+            self._compute_packed.forget()  # nothing may be recorded before there are moments
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that was learned; "algorithm" is only there if the algorithm has a state.

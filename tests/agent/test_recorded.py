@@ -186,6 +186,21 @@ def test_after_other_weights_were_loaded_nothing_old_is_replayed():
     check_alike(plain, learner)
 
 
+def test_nothing_is_recorded_before_the_optimiser_has_moments(monkeypatch):
+    """PopArt asks for them in Python, so a recording without them would never rescale them."""
+    _, learner, recorder = pair(popart=True)
+    with pytest.raises(Exception, match="reward"):
+        step(learner, with_bad_reward(make_batch()))
+    with monkeypatch.context() as patched:
+        patched.setattr(learner.algorithm, "loss", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            step(learner, make_batch())
+    step(learner, make_batch(seed=1))
+    assert not recorder.gradients.recordings
+    step(learner, make_batch(seed=2))
+    assert tuple(recorder.gradients) == (1, 1)
+
+
 def test_a_replayed_update_that_is_not_finite_leaves_no_trace():
     plain, learner, recorder = pair(popart=True)
     for seed in range(3):
