@@ -241,7 +241,7 @@ def test_a_long_key_of_many_levels_takes_no_memory_for_each():
     tracemalloc.start()
     try:
         assert first_not_finite(decode(tree)) is None
-        assert tracemalloc.get_traced_memory()[1] < 10e6
+        assert tracemalloc.get_traced_memory()[1] < 50e6  # else 100 MB
     finally:
         tracemalloc.stop()
 

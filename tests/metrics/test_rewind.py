@@ -130,7 +130,7 @@ def test_a_line_longer_than_the_memory_cannot_stop_a_resume(tmp_path):
     write_run(tmp_path, range(1, 4))
     path = tmp_path / "metrics.jsonl"
     good = path.read_bytes()
-    hole_bytes = 20 * MAX_LINE_BYTES
+    hole_bytes = 60 * MAX_LINE_BYTES
     os.truncate(path, len(good) + hole_bytes)
     tracemalloc.start()
     rewound(tmp_path)
