@@ -74,7 +74,6 @@ class ActionMasks:
         self._method = method if callable(method) else None
         self._space = space
         self._given = False  # whether the environment says what is allowed; known at its reset
-        self.now: np.ndarray | None = None  # [P] bool, the last mask; None: there is none
         counts = [part.count for part in actions.parts if part.kind == CHOICE]
         self._starts = np.cumsum([0, *counts[:-1]])  # of each choice among the choices
         self._is_choice = np.repeat(
@@ -93,7 +92,6 @@ class ActionMasks:
         self._given = self._counts != [] and (
             self._method is not None or (isinstance(info, Mapping) and KEY in info)
         )
-        self.now = None
         return self.of_step(info) if self._given else info
 
     def of_step(
@@ -112,18 +110,17 @@ class ActionMasks:
             if self._counts and not is_over and info.get(KEY) is not None:
                 raise EnvironmentFault(NONE_AT_RESET)
             return info
-        if terminated or truncated:
-            given = None
-            if not terminated:
-                given = info.get(KEY) if self._method is None else self._method()
-            self.now = self.read_last(given)
+        if terminated:
+            mask = self.read_last(None)
+        elif truncated:
+            mask = self.read_last(info.get(KEY) if self._method is None else self._method())
         elif self._method is not None:
-            self.now = self.read(self._method())
+            mask = self.read(self._method())
         elif KEY in info:
-            self.now = self.read(info[KEY])
+            mask = self.read(info[KEY])
         else:
             raise EnvironmentFault(f"info has no {KEY}, expected one at each step, as at reset.")
-        return {**info, KEY: self.now}
+        return {**info, KEY: mask}
 
     def read_last(self, given: Any) -> np.ndarray:
         """Convert the mask of the last observation of a game that was cut to [P] bool.
