@@ -41,10 +41,10 @@ def test_shares_in_threads_give_what_one_pass_gives(config, threads, cut):
     model.set_threads(threads)
     for _ in range(2):  # a second pass must not see anything of the first
         hidden, state, found = computed(model, batch, keep)
-        torch.testing.assert_close(hidden, expected_hidden)
-        torch.testing.assert_close(state, expected_state)
+        # Sums in another order: equal but for the rounding of the largest terms.
+        torch.testing.assert_close(hidden, expected_hidden, rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(state, expected_state, rtol=1e-5, atol=1e-4)
         for name, gradient in expected.items():
-            # Sums in another order: equal but for the rounding of the largest terms.
             assert (found[name] - gradient).abs().max() < 1e-4 * gradient.abs().max(), name
 
 
