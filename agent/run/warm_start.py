@@ -181,15 +181,12 @@ def _match_games(old: Sequence[str], new: Sequence[str]) -> list[int | None]:
 
 
 def _with_task_columns(blueprint: Blueprint) -> frozenset[str]:
-    """Return the names of the matrices that see the number of the game.
-
-    They are those that would be wider if there were one game more.
-    """
+    """Return the names of the matrices that see the number of the game."""
     flags, spec = blueprint.flags, blueprint.env_spec
-    narrow = model_of_shapes(flags, spec).state_dict()
-    wide = model_of_shapes(flags, replace(spec, env_id=f"{spec.env_id},another")).state_dict()
+    seeing = model_of_shapes(flags, spec).state_dict()
+    blind = model_of_shapes(flags.model_copy(update={"use_task_id": False}), spec).state_dict()
     return frozenset(
         name
-        for name, tensor in narrow.items()
-        if name in wide and tensor.ndim > 1 and wide[name].shape[1] > tensor.shape[1]
+        for name, tensor in blind.items()
+        if tensor.ndim > 1 and seeing[name].shape[1] > tensor.shape[1]
     )

@@ -93,6 +93,18 @@ def test_a_game_that_both_know_is_played_and_valued_as_before(options, old, new,
             assert torch.equal(now[task], was[source])
 
 
+@pytest.mark.parametrize(
+    ("env", "options"),
+    [(ONE, {"normalise_vectors": True}), ("tests.worlds:tests/Sign-v0", {"normalise_vectors": True})],
+)
+def test_a_new_run_starts_from_weights_that_several_games_cannot_have(env, options):
+    blueprint = make_blueprint(env, **options)
+    checkpoint = trained(blueprint)
+    weights = warm_start(checkpoint, blueprint).weights
+    saved = checkpoint.state["learner"]["model"]
+    assert all(torch.equal(weights[name], tensor) for name, tensor in saved.items())
+
+
 def test_a_new_game_has_the_head_that_any_new_run_would_have():
     after = make_blueprint(BOTH)
     start = warm_start(trained(make_blueprint(ONE)), after)
