@@ -77,34 +77,34 @@ def make_model(
             built = _of_parts(config, env_spec, extras)
         else:
             built = _of_one_array(config, env_spec, extras)
-    core, feature_count = built.core, built.feature_count
-    if core is None and (config.use_lstm or extras.count):
-        from ritornello.agent.models.recurrent import RecurrentCore
+        core, feature_count = built.core, built.feature_count
+        if core is None and (config.use_lstm or extras.count):
+            from ritornello.agent.models.recurrent import RecurrentCore
 
-        lstm_size = config.lstm_size * config.use_lstm
-        core = RecurrentCore(feature_count, extras, lstm_size, config.lstm_layers)
-    value_head = PopArt(
-        core.hidden_count if core is not None else feature_count,
-        env_spec.task_count,
-        enabled=popart,
-        step_size=config.popart_step_size,
-    )
-    of_pixels = config.normalise_pixels if env_spec.frame_dtype == "uint8" else False
-    games = env_spec.task_count if of_pixels and env_spec.task_count > 1 else 0
-    kind = ActorCritic
-    if config.action_values:
-        from ritornello.agent.models.action_values import ActionValueModel
+            lstm_size = config.lstm_size * config.use_lstm
+            core = RecurrentCore(feature_count, extras, lstm_size, config.lstm_layers)
+        value_head = PopArt(
+            core.hidden_count if core is not None else feature_count,
+            env_spec.task_count,
+            enabled=popart,
+            step_size=config.popart_step_size,
+        )
+        of_pixels = config.normalise_pixels if env_spec.frame_dtype == "uint8" else False
+        games = env_spec.task_count if of_pixels and env_spec.task_count > 1 else 0
+        kind = ActorCritic
+        if config.action_values:
+            from ritornello.agent.models.action_values import ActionValueModel
 
-        kind = ActionValueModel
-    model = kind(
-        built.torso,
-        env_spec.obs_shape,
-        feature_count,
-        env_spec.actions,
-        value_head,
-        core,
-        game_pixels=[PixelStatistics(env_spec.obs_shape, of_pixels) for _ in range(games)],
-    )
+            kind = ActionValueModel
+        model = kind(
+            built.torso,
+            env_spec.obs_shape,
+            feature_count,
+            env_spec.actions,
+            value_head,
+            core,
+            game_pixels=[PixelStatistics(env_spec.obs_shape, of_pixels) for _ in range(games)],
+        )
     generator = torch.Generator().manual_seed(seed)
     _initialise(model, generator, action_values=config.action_values)
     if built.channels_last:

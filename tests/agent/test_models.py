@@ -154,6 +154,9 @@ def test_equal_seeds_give_equal_weights_whatever_the_global_generator():
     torch.manual_seed(1)
     one = make_small_model(seed=5)
     torch.manual_seed(2)
+    before = torch.get_rng_state()
+    two = make_small_model(seed=5, use_lstm=True)
+    assert torch.equal(torch.get_rng_state(), before)  # a network with dropout draws from it
     two = make_small_model(seed=5)
     other = make_small_model(seed=6)
     for name, tensor in one.state_dict().items():
