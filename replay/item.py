@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ritornello.core.errors import CheckpointError
 from ritornello.core.saved_state import array, expect, items, whole
-from ritornello.core.unroll import Record
+from ritornello.core.unroll import Record, UnrollSchema
 from ritornello.replay.codec import CODECS, Codec, Payload, decode, decoded_nbytes
 from ritornello.replay.evidence import Floats
 
@@ -77,7 +77,7 @@ class Proposal:
         yield from zip(self.items, weights, strict=True)
 
 
-def pack_items(held: Iterable[Item], record_nbytes: int) -> dict[str, Any]:
+def pack_items(held: Iterable[Item], schema: UnrollSchema) -> dict[str, Any]:
     """Return items as a dict of arrays.
 
     Payloads are shared, not copied: nobody ever writes to them, and a second set of them could be
@@ -85,7 +85,8 @@ def pack_items(held: Iterable[Item], record_nbytes: int) -> dict[str, Any]:
     """
     held = list(held)
     return {
-        "record_nbytes": record_nbytes,
+        "record_nbytes": schema.nbytes,
+        "unroll_length": schema.unroll_length,
         "ids": np.array([item.id for item in held], np.int64),
         "versions": np.array([item.version for item in held], np.int64),
         "inserted_at_update": np.array([item.inserted_at_update for item in held], np.int64),
@@ -94,17 +95,20 @@ def pack_items(held: Iterable[Item], record_nbytes: int) -> dict[str, Any]:
     }
 
 
-def unpack_items(state: Mapping[str, Any], record_nbytes: int) -> dict[int, Item]:
+def unpack_items(state: Mapping[str, Any], schema: UnrollSchema) -> dict[int, Item]:
     """Return id -> item from the dict of `pack_items`.
 
     Raises:
       StateError: if `state` is malformed.
-      CheckpointError: if the records are of another size, hence of another schema.
+      CheckpointError: if the records are of another schema.
     """
     size = whole(state, "record_nbytes", low=1)
-    if size != record_nbytes:
+    # Fields are padded, so unrolls of several lengths may have one size. Older files do not say.
+    steps = whole(state, "unroll_length", default=schema.unroll_length)
+    if (size, steps) != (schema.nbytes, schema.unroll_length):
         raise CheckpointError(
-            f"stored unrolls have {size} bytes, this run's have {record_nbytes}: "
+            f"stored unrolls have {steps} steps in {size} bytes, this run's have "
+            f"{schema.unroll_length} in {schema.nbytes}: "
             "another environment, unroll length or network, or a checkpoint from before unrolls "
             "held the last action and reward. Go on without replay contents (--load_replay=False)."
         )

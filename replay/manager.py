@@ -266,7 +266,7 @@ class ReplayManager:
                 "counters": {name: getattr(self, f"_{name}") for name in COUNTERS},
                 "mixer": self._mixer.state_dict(),
                 "counts": [buffer.counts.state_dict() for buffer in self.buffers],
-                "contents": self._mixer.contents(self._schema.nbytes) if contents else None,
+                "contents": self._mixer.contents(self._schema) if contents else None,
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -280,10 +280,10 @@ class Mixer:
         every = chain(*held, *self._collected, self._newest.items())
         return {item.id: item for item in every}
 
-    def contents(self, record_nbytes: int) -> dict[str, Any]:
+    def contents(self, schema: UnrollSchema) -> dict[str, Any]:
         """Return all items and where they are. Their bytes are shared, not copied."""
         return {
-            "items": pack_items(self.items().values(), record_nbytes),
+            "items": pack_items(self.items().values(), schema),
             "buffers": [buffer.state_dict() for buffer in self.buffers],
             "collected": [[item.id for item in items] for items in self._collected],
             "newest": self._newest.state(),
@@ -299,7 +299,7 @@ class Mixer:
             then.
         """
         with within("items"):
-            held = unpack_items(item(contents, "items", dict), schema.nbytes)
+            held = unpack_items(item(contents, "items", dict), schema)
         states = items(contents, "buffers", dict)
         for buffer, state in zip(self.buffers, states, strict=True):
             buffer.check_room_for(state)

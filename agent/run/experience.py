@@ -139,8 +139,11 @@ class Experience:
         """Return the counters, for a checkpoint; in a serial run also the rollouts."""
         return {"replay": self.replay.state_dict(contents=False)}
 
-    def load_state_dict(self, state: Mapping[str, Any], contents: Mapping[str, Any] | None) -> None:
-        """Take over a state from `state_dict`, and contents if they were saved. Before `start`."""
+    def load_state_dict(self, state: Mapping[str, Any], contents: Mapping[str, Any] | None) -> bool:
+        """Take over a state from `state_dict`, and contents if they were saved. Before `start`.
+
+        Return whether contents were taken over.
+        """
         for place, saved in (("contents", contents), ("replay", item(state, "replay", dict))):
             if saved is None:
                 continue
@@ -149,7 +152,7 @@ class Experience:
                     self.replay.load_state_dict(saved)
                 if not self.is_exact:  # else each resume could end by the same bad updates
                     self.replay.discard_not_finite()
-                return
+                return place == "contents"
             except StateError as error:
                 if place == "replay":
                     raise
@@ -159,6 +162,7 @@ class Experience:
                 ) from error
             except CheckpointError as error:
                 log.warning("%s Going on with empty buffers.", error)
+        return False
 
     def sample(self, timeout_s: float) -> Batch | PackedBatch | None:
         """Return a batch, or None if nothing could be drawn in time."""
@@ -235,15 +239,17 @@ class Serial(Experience):
         }
         return {**super().state_dict(), "serial": serial}
 
-    def load_state_dict(self, state: Mapping[str, Any], contents: Mapping[str, Any] | None) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], contents: Mapping[str, Any] | None) -> bool:
         """Go on exactly where `state_dict` was taken, once started."""
-        super().load_state_dict(state, contents)
+        is_whole = super().load_state_dict(state, contents)
         serial = item(state, "serial", dict, default=None)
         if serial:
             with within("serial"):
                 self._saved_pool = item(serial, "pool", dict)
                 waiting = items(serial, "waiting", np.ndarray)
                 self._saved_draws = item(serial, "draws", Tensor, default=None)
-            # Unrolls of another layout are left behind, as those in the buffers were.
+            # Unrolls of another schema are left behind, as those in the buffers were.
             layout = (np.dtype(np.uint8), (self._feed.layout.record_nbytes,))
-            self._waiting.extend(r for r in waiting if (r.dtype, r.shape) == layout)
+            if is_whole:
+                self._waiting.extend(r for r in waiting if (r.dtype, r.shape) == layout)
+        return is_whole

@@ -172,7 +172,7 @@ def _items_of(agent: LoadedAgent, checkpoint: Checkpoint, buffer: str) -> list[I
             "--save_replay=True (or --reproducible=True)."
         )
     contents = state["contents"]
-    every = unpack_items(contents["items"], agent.blueprint.schema.nbytes)
+    every = unpack_items(contents["items"], agent.blueprint.schema)
     ids = {part["name"]: [int(i) for i in part["ids"]] for part in contents["buffers"]}
     name = buffer or max(ids, key=lambda key: len(ids[key]))
     if not ids.get(name):

@@ -95,7 +95,10 @@ def test_a_game_that_both_know_is_played_and_valued_as_before(options, old, new,
 
 @pytest.mark.parametrize(
     ("env", "options"),
-    [(ONE, {"normalise_vectors": True}), ("tests.worlds:tests/Sign-v0", {"normalise_vectors": True})],
+    [
+        (ONE, {"normalise_vectors": True}),
+        ("tests.worlds:tests/Sign-v0", {"normalise_vectors": True}),
+    ],
 )
 def test_a_new_run_starts_from_weights_that_several_games_cannot_have(env, options):
     blueprint = make_blueprint(env, **options)

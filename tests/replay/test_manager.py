@@ -9,6 +9,7 @@ from ritornello.core.errors import CheckpointError
 from ritornello.core.unroll import UnrollSchema
 from ritornello.replay.mixing import DiscardingStrategy
 from ritornello.replay.scoring import Evaluation, scored_rows
+from tests.agent.builders import make_spec
 from tests.replay.builders import (
     ALL_KINDS,
     SCHEMA,
@@ -23,6 +24,8 @@ from tests.replay.builders import (
     seq_of,
     standard,
 )
+
+VECTORS = make_spec(obs_shape=(4,), actions=2)
 
 
 def insert(manager, *seqs, **header):
@@ -250,6 +253,17 @@ def test_a_state_of_other_buffers_or_another_schema_is_refused():
         make_manager([queue(8, 0.5), standard(8, 0.5)], 4).load_state_dict(state)
     with pytest.raises(CheckpointError, match="without replay contents"):
         make_manager([queue(8)], 4, schema=SCHEMA_WITHOUT_FEATURES).load_state_dict(state)
+
+
+def test_unrolls_of_another_length_are_refused_also_where_padding_makes_them_as_large():
+    """The further steps were never played, and would be learned from as if they were."""
+    short, longer = (UnrollSchema(VECTORS, unroll_length=steps) for steps in (20, 23))
+    assert short.nbytes == longer.nbytes
+    state = make_manager([queue(8)], 4, schema=short).state_dict(contents=True)
+    with pytest.raises(CheckpointError, match=r"20 steps.*this run's have 23"):
+        make_manager([queue(8)], 4, schema=longer).load_state_dict(state)
+    del state["contents"]["items"]["unroll_length"]  # as in a file of an earlier version
+    make_manager([queue(8)], 4, schema=short).load_state_dict(state)
 
 
 def test_contents_that_do_not_fit_cost_the_contents_and_not_the_counters(caplog):
