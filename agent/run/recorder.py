@@ -53,8 +53,7 @@ class Recorder:
         self.findings: list[Finding] = []
         self._hardware = Hardware(self._earlier())
         self._capacity = CapacityWatch(unrolls_when_full(run.blueprint), run.flags)
-        self._began = run.tally.counters()  # of this session
-        self._speed = Speed()
+        self._speed = Speed(run.flags.environment_max_steps, run.flags.training_seconds)
         self._shown_s = -math.inf
 
     def _earlier(self) -> Iterator[Record]:
@@ -130,7 +129,7 @@ class Recorder:
                 "updates": record.updates,
                 "wall_s": round(record.wall_s, 1),
                 "steps_per_second": _rounded(self._speed.steps_per_s),
-                "seconds_left": _rounded(self._seconds_left(record)),
+                "seconds_left": _rounded(self._speed.seconds_left()),
                 "games": record.episodes,
                 **_shown(rows),
                 "buffers": [
@@ -141,14 +140,6 @@ class Recorder:
                 "findings": len(self.findings),
             }
         )
-
-    def _seconds_left(self, record: Record) -> float | None:
-        flags = self._run.flags
-        limits = [self._speed.seconds_until(flags.environment_max_steps)]
-        if flags.training_seconds:
-            ran_s = record.wall_s - self._began.wall_s  # of this session, without its pauses
-            limits.append(max(0.0, flags.training_seconds - ran_s))
-        return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _shown(rows: Sequence[ProcessRow]) -> dict[str, Any]:

@@ -230,7 +230,7 @@ def _goal(blueprint: Blueprint, folder: RunFolder) -> Goal:
     several = games if len(games) > 1 else ()
     title = f"{len(games)} games" if several else flags.env
     steps, fill_in = flags.environment_max_steps, blueprint.fill_in_factor
-    return Goal(title, as_typed(folder.path), steps, several, fill_in)
+    return Goal(title, as_typed(folder.path), steps, several, fill_in, flags.training_seconds)
 
 
 def _console_handler(console: ConsoleSink) -> logging.Handler:

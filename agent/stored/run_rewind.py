@@ -39,7 +39,7 @@ from ritornello.core.atomic_file import remove_temporaries
 from ritornello.core.errors import CheckpointError, ConfigError
 from ritornello.core.files import disk
 from ritornello.core.run_layout import FILMS, REPORT
-from ritornello.core.saved_state import whole
+from ritornello.core.saved_state import item, whole
 from ritornello.metrics.rewind import Cut, Point, rewind
 from ritornello.metrics.run_files import set_aside
 
@@ -89,11 +89,13 @@ def take_back(folder: RunFolder, checkpoint: Checkpoint, now: datetime | None = 
     # As they lie in the file: what was checked are the flags of the session.
     per_update = [whole(then, name, default=None) for name in ("batch_size", "r_f_steps")]
     updates = checkpoint.updates
+    evaluation = item(checkpoint.state, "evaluation", dict, default={})
     point = Point(
         updates,
         checkpoint.agent_steps,
         training_steps=None if None in per_update else updates * math.prod(per_update),
         wall_s=float(tally.get("wall_s", math.inf)),
+        evaluated_at=whole(evaluation, "looked_at", default=None),
     )
     try:
         remove_temporaries(folder.path)  # of a session that was killed

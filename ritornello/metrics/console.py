@@ -86,6 +86,7 @@ class Goal:
     max_agent_steps: int
     games: tuple[str, ...] = ()  # short names, in task order, where there are several
     fill_in: float = 0.0  # share of each replay buffer that is filled before the first update
+    training_seconds: float | None = None  # of this session, at most
 
 
 class ConsoleSink(Sink):
@@ -155,7 +156,7 @@ class View:
         self._record = Record()
         self._values: dict[str, float] = {}
         self._history = History(60)
-        self._speed = Speed()
+        self._speed = Speed(goal.max_agent_steps, goal.training_seconds)
 
     def add(self, record: Record) -> None:
         """Take the newest record."""
@@ -182,7 +183,7 @@ class View:
 
     def eta(self) -> str:
         """Return the time that is left, as text; empty while it is unknown."""
-        seconds = self._speed.seconds_until(self._goal.max_agent_steps)
+        seconds = self._speed.seconds_left()
         return "" if seconds is None else duration(seconds)
 
     @property

@@ -48,14 +48,18 @@ class Speed:
     Nor does what was done before the first Record that tells of an update.
     """
 
-    def __init__(self) -> None:
-        """Begin without a speed."""
+    def __init__(self, target_steps: int, training_seconds: float | None = None) -> None:
+        """Begin without a speed; the session ends after these agent steps or seconds (None: any)."""
+        self._target_steps = target_steps
+        self._training_seconds = training_seconds
         self.steps_per_s: float | None = None  # None: not known yet
+        self._first: Record | None = None
         self._newest: Record | None = None
 
     def add(self, record: Record) -> None:
         """Take the newest Record."""
         before, self._newest = self._newest, record
+        self._first = self._first or record
         if before is None or record.wall_s <= before.wall_s:
             return
         if self.steps_per_s is None and not any(x.startswith("loss/") for x in before.values):
@@ -65,12 +69,18 @@ class Speed:
         weight = 1.0 if self.steps_per_s is None else min(1.0, passed_s / MEMORY_S)
         self.steps_per_s = speed * weight + (self.steps_per_s or 0.0) * (1 - weight)
 
-    def seconds_until(self, agent_steps: int) -> float | None:
-        """Return the time from the newest Record to `agent_steps`, in seconds; None: unknown."""
-        if self._newest is None or not self.steps_per_s:
+    def seconds_left(self) -> float | None:
+        """Return the time from the newest Record to the end, in seconds; None: unknown."""
+        if self._first is None or self._newest is None:
             return None
-        seconds = max(0, agent_steps - self._newest.agent_steps) / self.steps_per_s
-        return seconds if seconds <= FAR_S else None
+        limits = []
+        if self._training_seconds:
+            ran_s = self._newest.wall_s - self._first.wall_s
+            limits.append(max(0.0, self._training_seconds - ran_s))
+        if self.steps_per_s:
+            steps = max(0, self._target_steps - self._newest.agent_steps)
+            limits.append(steps / self.steps_per_s)
+        return min((limit for limit in limits if limit <= FAR_S), default=None)
 
 
 def mean_of(returns: Collection[float]) -> float:

@@ -60,6 +60,7 @@ class Point:
     training_steps: int | None = None
     wall_s: float = math.inf  # seconds of training; inf: unknown
     has_best: bool = True  # whether there is a `best.pt` from before
+    evaluated_at: int | None = None  # agent steps of the last evaluation that is not due again
 
     def follows_record(self, line: str) -> bool:
         """Whether a record is from before. Steps and time go on while nothing is learned."""
@@ -75,9 +76,12 @@ class Point:
         )
 
     def follows_evaluation(self, line: str) -> bool:
-        """Whether a line of evaluations.csv is the heading, or from before by its third column."""
-        updates = line.split(",")[2]
-        return updates == "updates" or int(updates) <= self.updates
+        """Whether a line of evaluations.csv is the heading, or of an evaluation not due again."""
+        agent_steps, updates = line.split(",")[1:3]
+        if updates == "updates":
+            return True
+        is_due = self.evaluated_at is not None and int(agent_steps) > self.evaluated_at
+        return int(updates) <= self.updates and not is_due
 
     def follows_score(self, line: str) -> bool:
         """Whether a line of a table of tests is the heading, or about weights from before."""

@@ -225,3 +225,14 @@ def test_a_session_that_read_before_another_one_saved_is_refused_and_changes_not
     after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert [path.name for path in before if after.get(path) != before[path]] in ([], ["lock"])
     assert after.keys() == before.keys()
+
+
+def test_what_is_played_again_leaves_the_table_of_evaluations(tmp_path):
+    """An evaluation that was not over at the save is still due: the resumed run plays it."""
+    run = RunFolder(tmp_path)
+    state = state_at(20) | {"evaluation": {"looked_at": 1500}}
+    CheckpointWriter(run.checkpoints).save(state, updates=20, agent_steps=2000)
+    head, *rows = "time,agent_steps,updates,game", "1,1500,15,Pong", "2,2000,20,Pong"
+    (tmp_path / "evaluations.csv").write_text("\n".join([head, *rows, ""]))
+    taken_back(run, run.path)
+    assert (tmp_path / "evaluations.csv").read_text() == f"{head}\n{rows[0]}\n"

@@ -50,39 +50,47 @@ def test_a_resumed_game_meter_goes_on_and_its_state_is_a_copy():
     assert state["window"] == [1.0, 2.0]
 
 
-def learning():
+def learning(target_steps, training_seconds=None):
     """Return a speed that waits for the second record of learning."""
-    speed = Speed()
+    speed = Speed(target_steps, training_seconds)
     speed.add(Record(values={"loss/total": 1.0}))
     return speed
 
 
 def test_what_was_done_before_is_no_part_of_the_speed():
-    speed = Speed()
+    speed = Speed(5600)
     # While replay fills, the clock moves only as far as writing a record takes.
     filling = [Record(n, wall_s=s) for n, s in ((0, 899.9), (0, 899.901), (4500, 899.902))]
     for record in (*filling, Record(5000, wall_s=900.0, values={"loss/total": 1.0})):
         speed.add(record)
-        assert (speed.steps_per_s, speed.seconds_until(9000)) == (None, None)
+        assert (speed.steps_per_s, speed.seconds_left()) == (None, None)
     speed.add(Record(agent_steps=5100, wall_s=901.0))
-    assert (speed.steps_per_s, speed.seconds_until(5600)) == (100.0, 5.0)
-    assert speed.seconds_until(5000) == 0
+    assert (speed.steps_per_s, speed.seconds_left()) == (100.0, 5.0)
+    speed.add(Record(agent_steps=5700, wall_s=907.0))
+    assert speed.seconds_left() == 0
+
+
+def test_the_time_left_is_that_to_the_first_of_two_limits():
+    speed = Speed(2000, training_seconds=60.0)
+    for at_s, steps, left_s in ((500, 0, 60), (510, 100, 50), (540, 1600, 8), (560, 1610, 0)):
+        speed.add(Record(agent_steps=steps, wall_s=at_s, values={"loss/total": 1.0}))
+        assert speed.seconds_left() == left_s
 
 
 def test_a_change_is_followed_within_about_half_a_minute():
-    speed = learning()
+    speed = learning(2000)
     speed.add(Record(agent_steps=1000, wall_s=10.0))
     speed.add(Record(agent_steps=1000, wall_s=20.0))  # nothing is done any more
     assert speed.steps_per_s == pytest.approx(100 * 2 / 3)
     speed.add(Record(agent_steps=1000, wall_s=20.0))  # a second one of the same moment
     assert speed.steps_per_s == pytest.approx(100 * 2 / 3)
     speed.add(Record(agent_steps=1000, wall_s=50.0))
-    assert (speed.steps_per_s, speed.seconds_until(2000)) == (0, None)
+    assert (speed.steps_per_s, speed.seconds_left()) == (0, None)
 
 
 def test_a_run_that_stands_still_has_no_known_end():
-    speed = learning()
+    speed = learning(10**15)
     for seconds in range(5, 1205, 5):
         speed.add(Record(agent_steps=1000, wall_s=float(seconds)))
-        left_s = speed.seconds_until(10**15)
+        left_s = speed.seconds_left()
         assert left_s is None or duration(left_s)
