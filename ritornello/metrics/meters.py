@@ -49,7 +49,7 @@ class Speed:
     """
 
     def __init__(self, target_steps: int, training_seconds: float | None = None) -> None:
-        """Begin without a speed; the session ends after these agent steps or seconds (None: any)."""
+        """Begin without a speed; the session ends at these agent steps, or after these seconds."""
         self._target_steps = target_steps
         self._training_seconds = training_seconds
         self.steps_per_s: float | None = None  # None: not known yet
