@@ -10,6 +10,7 @@ from ritornello.replay.buffer import Buffer
 from ritornello.replay.item import Item
 
 MAX_QUERIES = 32  # newest unrolls with which attentive replay compares, of all games together
+MAX_SILENCE = 1000  # unrolls of others; then an environment is gone, as after a resume with fewer
 
 Origin = tuple[int, int]  # an environment: (worker, env)
 
@@ -30,6 +31,8 @@ class NewestUnrolls:
                 newest[origin] = item
                 newest.move_to_end(origin)
                 if len(newest) > max(1, MAX_QUERIES // len(self._newest)):
+                    newest.popitem(last=False)
+                while item.id - next(iter(newest.values())).id > MAX_SILENCE:
                     newest.popitem(last=False)
 
     def discard(self, ids: Set[int]) -> None:

@@ -110,6 +110,17 @@ def test_the_games_share_the_queries():
     assert queries == [[11, *range(12, 20), 90], list(range(110, 120)), list(range(210, 220))]
 
 
+def test_an_environment_that_is_gone_is_compared_with_no_longer():
+    newest = NewestUnrolls([None])
+    record = make_record(0)
+    for i in range(3):
+        newest.keep(Item(i, record, "none", 0, 0), (0, i), 0)
+    # After a resume there is one environment.
+    for i, left in ((3, [1, 2, 3]), (1001, [1, 2, 1001]), (1003, [1003])):
+        newest.keep(Item(i, record, "none", 0, 0), (0, 0), 0)
+        assert [item.id for item in newest.of(None)] == left
+
+
 def test_the_queries_of_a_game_and_those_of_all_games_survive_a_checkpoint():
     newest, items = NewestUnrolls([None, 0, 1]), {}
     for seq in (*range(16), 0, 15, 8):  # 10 of the 16 environments are among the newest of all
