@@ -156,6 +156,7 @@ class BatchVector(EnvVector):
             ended = over & ~first
             goes_on = mode is AutoresetMode.SAME_STEP or ~ended
             frames = self._frames(observations, info, goes_on & ~(first & starts))
+            given = self._given  # before a reset of other environments gives theirs
             if mode is AutoresetMode.SAME_STEP:
                 for index in np.flatnonzero(ended).tolist():
                     frames[index] = self._one.shown.encode(self._final(info, index))
@@ -167,7 +168,7 @@ class BatchVector(EnvVector):
         if self.action_mask is not None:
             self.action_mask = self._legal | ended[:, None]
             for index in np.flatnonzero(ended & ~terminated).tolist():
-                self.action_mask[index] = self._last_mask(info, index)
+                self.action_mask[index] = self._last_mask(info, given, index)
         if resets:
             self._returns[first] = self._lengths[first] = 0
             if mode is AutoresetMode.SAME_STEP and not starts:
@@ -269,10 +270,10 @@ class BatchVector(EnvVector):
             )
         return env.observation(final) if isinstance(env, MaskTakenOut) else final
 
-    def _last_mask(self, info: Any, index: int) -> np.ndarray:
+    def _last_mask(self, info: Any, given: Any, index: int) -> np.ndarray:
         """Return the mask of the last observation of a game that was cut, [P] bool."""
         if self.mode is not AutoresetMode.SAME_STEP:
-            return self._one.masks.read_last(_row_of(self._given, index))
+            return self._one.masks.read_last(_row_of(given, index))
         # What is given belongs to the next game.
         last = info.get("final_obs" if isinstance(self._one.env, MaskTakenOut) else "final_info")
         if isinstance(last, Mapping):

@@ -93,6 +93,8 @@ def reset_result(result: Any) -> tuple[Any, Any]:
     """Return what `reset` returned, or raise EnvironmentFault if it is not two things."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise EnvironmentFault(f"reset returned {shown(result)}, expected (observation, info).")
+    if not isinstance(result[1], Mapping):
+        raise EnvironmentFault(f"info of reset is {shown(result[1])}, expected a dict.")
     return result
 
 

@@ -22,6 +22,7 @@ from ritornello.analysis.options import matching, split_label
 from ritornello.analysis.statistics import FEW, mean_estimate
 from ritornello.core import markdown
 from ritornello.core.errors import ConfigError
+from ritornello.core.plain_data import shown_text
 from ritornello.core.project import main_command
 from ritornello.core.run_layout import SCORES, SCORES_PER_LIFE
 from ritornello.metrics.curve import Curve
@@ -123,7 +124,8 @@ def scores_page(tables: Sequence[Table], at_steps: float | None = None) -> str:
     if whole:
         over = [[label, value.percent()] for label, value in whole.items()]
         parts["Human-normalised, mean over games"] = markdown.table(["agent", "score"], over)
-    parts["Tables"] = [*dict.fromkeys(f"* {table.label}: {table.source}" for table in tables)]
+    sources = dict.fromkeys(f"{table.label}: {table.source}" for table in tables)
+    parts["Tables"] = [f"* {shown_text(source)}" for source in sources]
     return markdown_page(about, parts)
 
 

@@ -32,7 +32,7 @@ from ritornello.analysis.options import agent_parser, places_in, say_written
 from ritornello.analysis.playing import LoadedAgent, load_agent, play_many
 from ritornello.core.atomic_file import writable_folder
 from ritornello.core.errors import ConfigError
-from ritornello.metrics.charts import INK, evenly, new_figure, save
+from ritornello.metrics.charts import INK, evenly, figure_text, new_figure, save
 
 EXAMPLES = """  python -m ritornello.analysis filters --load_model_url=models/pong
   python -m ritornello.analysis filters --load_model_url=<run> --with=<other>,<third>
@@ -294,7 +294,7 @@ def _draw_maps(maps: Mapping[str, Mapping[tuple[str, str], float]], label: str, 
         axes = figure.add_subplot(1, len(maps), number)
         rows, columns = (list(dict.fromkeys(each)) for each in zip(*values, strict=True))
         table = np.array([[values[row, column] for column in columns] for row in rows])
-        heat_map(axes, table, name[-48:], rows, (0, 1))
+        heat_map(axes, table, figure_text(name[-48:]), rows, (0, 1))
         axes.set_xticks(range(len(columns)), columns, rotation=90)
-    figure.supylabel(label[-48:], fontsize=9, color=INK)
+    figure.supylabel(figure_text(label[-48:]), fontsize=9, color=INK)
     save(figure, path)

@@ -136,7 +136,7 @@ def split_label(place: str, is_there: Callable[[str], object] = matching) -> tup
     parts = place.split("=")
     for count in range(len(parts)):
         pattern = "=".join(parts[count:])
-        if is_there(pattern):
+        if pattern and is_there(pattern):
             return ("=".join(parts[:count]) if count else None), pattern
     return None, place
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import starmap
 from pathlib import Path
@@ -105,8 +106,9 @@ def _add_sequence(page: Page, place: Path) -> None:
     def curves() -> Iterator[str]:
         for game in compared.games[:MAX_FIGURES]:
             yield picture(png(games_figure([game])), f"Figure: curves in {game.env}")
-        profiles = profiles_figure(scored_of(compared.games)) if compared.games else None
-        yield from [picture(png(profiles), "Figure: performance profiles")] if profiles else []
+        with suppress(ConfigError):  # no configuration has runs in all games
+            if profiles := profiles_figure(scored_of(compared.games)):
+                yield picture(png(profiles), "Figure: performance profiles")
 
     def films() -> Iterator[str]:
         for name, folders in made.items():

@@ -215,11 +215,13 @@ def _read_csv(path: Path) -> Iterator[Run]:
     if len(lines) < 2 or not lines[0].startswith("# {") or lines[1] != ",".join(COLUMNS):
         return
     try:
-        about = _ABOUT.validate_json(json.dumps(parse_json(lines[0][2:], "line 1")), strict=True)
+        about = _ABOUT.validate_json(
+            json.dumps(parse_json(lines[0][2:], "line 1"), allow_nan=False), strict=True
+        )
         points = np.array([list(map(float, row)) for row in csv.reader(lines[2:])], np.float64)
         if not about.label or not (np.abs(points) <= MAX_VALUE).all():
             raise ValueError("its label is empty, or a number in it is not finite or too large")
-        yield Run(about, _curve(points.reshape(-1, len(COLUMNS)), about.best), path, {})
+        yield Run(about, _curve(points.reshape(len(points), len(COLUMNS)), about.best), path, {})
     except (ConfigError, ValueError, csv.Error) as error:
         raise ConfigError(
             f"{path} is damaged ({error}). Expected a comment line with {{label, env, seed, "

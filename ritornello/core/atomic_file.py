@@ -57,7 +57,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 def write_text(path: Path, text: str) -> None:
     """Write a small text file atomically (see `atomic_path`)."""
     with atomic_file(path) as file:
-        file.write(text.encode("utf-8"))
+        file.write(text.encode("utf-8", "backslashreplace"))  # of paths that are no UTF-8
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:

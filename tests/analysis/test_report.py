@@ -201,6 +201,12 @@ def test_the_page_of_a_sequence_has_the_tables_of_the_comparison(tmp_path, capsy
     assert kinds == ["data:image/png"] * 3 + ["data:video/mp4"], "two games, profiles, a film"
 
 
+def test_groups_without_a_game_in_common_have_their_curves(tmp_path, capsys):
+    folder = write_sequence(tmp_path / "sequence", [("a", PONG, 0.01), ("b", BREAKOUT, 0.02)])
+    assert [source[:14] for source in page_of(folder).sources] == ["data:image/png"] * 2
+    assert capsys.readouterr().err == ""
+
+
 def test_a_part_that_cannot_be_shown_is_a_failure(tmp_path, monkeypatch, capsys):
     def broken(_):
         raise OSError("no picture")

@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import shutil
 from dataclasses import replace
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from ritornello.analysis.comparison import compare
-from ritornello.analysis.options import matching, places_in
+from ritornello.analysis.options import matching, places_in, split_label
 from ritornello.analysis.run_facts import own_commands
 from ritornello.analysis.runs import HIGHS, MAX_ROWS, find_runs, write_csv
 from ritornello.analysis.to_score import arrival
@@ -256,7 +257,9 @@ def test_a_damaged_csv_is_named(tmp_path):
     first, rest = path.read_text().split("\n", 1)
     texts = [f"{first}\n{rest}12,13\n", f"{first}\n{rest}12,13,nan\n"]
     texts.append(f"{first}\n{rest}12,13,-1.7e308\n")
-    for name, value in (("label", ""), ("seed", True), ("commit", "\ud800")):
+    columns = rest.split("\n")[0]
+    texts += [f"{first}\n{columns}\n{rows}\n" for rows in ("1,2\n3,4\n5,6", "1,2,3,4,5,6")]
+    for name, value in (("label", ""), ("seed", True), ("commit", "\ud800"), ("best", math.nan)):
         texts.append(f"# {json.dumps({**json.loads(first[2:]), name: value})}\n{rest}")
     for text in texts:
         path.write_text(text)
@@ -283,6 +286,7 @@ def test_a_comma_within_a_path_that_is_there_ends_no_place(tmp_path):
     wrong = [f"x={tmp_path}/typo", f"y={tmp_path}/c"]
     assert places_in(",".join(wrong)) == wrong, "the second is no end of the first, with a label"
     assert places_in(f",{odd.parent}/*,,") == [f"{odd.parent}/*"]
+    assert split_label("x=") == (None, "x="), "an empty place is not the present folder"
 
 
 def test_the_command_of_a_run_names_no_folder_of_its_machine_however_it_was_resumed():

@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 
 import pytest
@@ -99,3 +100,8 @@ def test_temporary_files_of_others_and_folders_of_such_names_are_left_alone(tmp_
     assert atomic_file.remove_temporaries(tmp_path) == [ours]
     assert (tmp_path / f".x.{os.getpid()}.tmp").is_dir()
     assert (tmp_path / ".theirs.tmp").read_text("utf-8") == "theirs"
+
+
+def test_a_text_that_names_a_path_of_other_bytes_is_written(tmp_path):
+    atomic_file.write_json(tmp_path / "a.json", {"path": os.fsdecode(b"nu\xff")})
+    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == {"path": "nu\udcff"}

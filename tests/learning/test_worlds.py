@@ -78,7 +78,8 @@ IMAGES = {"module": "worlds", "frames_stacked": 1, "lr": 3e-3, "entropy_loss_wei
 @pytest.mark.slow
 def test_a_lamp_is_found_in_a_coloured_picture_of_odd_size(tmp_path):
     """A hit in each of 4 steps pays 4, and chance 4/3."""
-    assert mean_return(train(tmp_path, "Lamp", steps=4_000, **IMAGES)) > 3.4
+    flags = IMAGES | {"entropy_loss_weight": 0.05}  # with less, some seeds choose one for ever
+    assert mean_return(train(tmp_path, "Lamp", steps=6_000, **flags)) > 3.4
 
 
 @pytest.mark.slow

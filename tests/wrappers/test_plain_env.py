@@ -130,6 +130,7 @@ def test_the_environment_the_game_the_step_and_the_line_of_an_error_are_told(bro
     ("lies", "message"),
     [
         ({"reset_lie": lambda o, info: o}, "its reset: reset returned array"),
+        ({"reset_lie": lambda o, info: (o, None)}, "its reset: info of reset is None, expected"),
         ({"reset_lie": lambda o, info: (o * np.nan, info)}, "its reset: .*a finite number"),
         ({"reset_lie": lambda o, info: 1 // 0}, "its reset: raised ZeroDivisionError"),
         ({"lie": paying(None), "lie_at": 1}, "step 1, action 0: reward is None"),
