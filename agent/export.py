@@ -213,7 +213,7 @@ def main(argv: Sequence[str], show: Callable[[str], None] = tell) -> None:
             where = push(output, names, target, private=options.private)
             with reader_may_leave():
                 show(f"pushed: {where}")
-    except PlatformError as error:
+    except (PlatformError, OSError) as error:
         parser.exit(2, f"error: {printable(str(error))}\n")
     except KeyboardInterrupt:
         parser.exit(INTERRUPTED, "interrupted: the same command writes the model anew\n")

@@ -52,7 +52,7 @@ def main() -> None:
     """Replace this process by the program, so that signals and the exit status are its own."""
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(__doc__)
+        print(__doc__, flush=True)  # before another program takes over
         if not arguments or arguments == ["help"]:
             return
     word = arguments[0] if arguments else ""

@@ -76,7 +76,7 @@ class Agent:
         self._actor = Actor(
             loaded.model, child_seed(seed, "test actor"), with_features=False, greedy=greedy
         )
-        self._task = 0
+        self._task = loaded.task
         self.reset()
 
     def __repr__(self) -> str:
@@ -107,7 +107,7 @@ class Agent:
         """Forget the past: the next observation is the first of a game.
 
         `game` is the id of the game that is played from now on, one of those that the agent knows.
-        None keeps the game, which is at first the agent's first one.
+        None keeps the game, which is at first the agent's first one, or that of `env`.
 
         Raises:
           ConfigError: if the agent does not know the game.

@@ -132,6 +132,7 @@ def test_shares_of_other_games_are_not_taken_along(mode):
         (["--env=A,A"], "names A more than once"),
         (["--env=A,B", "--env_shares=1,2,3"], "3 numbers and --env 2 games"),
         (["--machine_share=2/2"], "expected <which>/<of how many>"),
+        (["--machine_share=²/4"], "expected <which>/<of how many>"),
         (["--lr_scheduler_steps=10uu"], "lr_scheduler_steps"),
         ([f"--seed={2**63}"], "--seed=.*less than 9223372036854775808"),  # no file would hold it
     ],
@@ -355,6 +356,12 @@ def test_what_the_help_calls_none_can_be_typed(word, tmp_path):
     file.write_text(f"optimizer_eps: {word}\nlayer_norm: none\n")
     flags = resolve(f"--flags_file={file}")
     assert (flags.optimizer_eps, flags.layer_norm) == (None, "none")
+
+
+def test_one_number_of_several_needs_no_list_in_a_file(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("optimizer_decay: 0.9\n")
+    assert resolve(f"--flags_file={file}").optimizer_decay == (0.9,)
 
 
 def test_a_learning_rate_may_not_rise_but_a_constant_one_may_be_as_small_as_it_likes():

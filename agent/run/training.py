@@ -99,7 +99,8 @@ class Session:
         if flags.live and place.speaks:
             from ritornello.agent.run.live_page import live_page
 
-            page = live_page(flags.results_dir)
+            resumed = self._resumed_folder()
+            page = live_page(resumed.path.parent if resumed else flags.results_dir)
         with stop.answered_by(Answer.NOTE), page:
             try:
                 if flags.background:

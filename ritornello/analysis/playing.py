@@ -42,6 +42,7 @@ class LoadedAgent:
     label: str  # short, for legends and file names
     folder: Path  # default folder for analyses of it
     visiting: str | None = None  # id of a game that it never saw, played instead of its own
+    task: int = 0  # number of the game that it plays first
 
     @property
     def env_spec(self) -> EnvSpec:
@@ -90,6 +91,7 @@ def load_agent(url: str, overrides: Sequence[str] = ()) -> LoadedAgent:
             f"{url} plays {shown_text(blueprint.env_spec.env_id)}, got "
             f"--env={','.join(session.envs)}: expected some of these, or one other game."
         )
+    first, tasks = session.envs[0], blueprint.env_spec.tasks
     path = checkpoint.path.resolve()
     run = run_of(path)
     output = checkpoint.output_folder(blueprint.flags.results_dir)
@@ -105,6 +107,7 @@ def load_agent(url: str, overrides: Sequence[str] = ()) -> LoadedAgent:
         output.name if run is None else f"{run.name}-{path.stem}",
         folder,
         min(foreign, default=None),
+        tasks.index(first) if first in tasks else 0,
     )
 
 

@@ -52,7 +52,9 @@ def _games(value: Any) -> Any:
 
 
 def _shares(value: Any) -> Any:
-    """Accept 2,1,1 and [2, 1, 1]."""
+    """Accept 2,1,1 and [2, 1, 1], and one number alone."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return [value]
     if isinstance(value, str):
         return [part.strip() for part in value.strip("[]() ").split(",") if part.strip()]
     return value
@@ -67,7 +69,7 @@ def _some_played(shares: tuple[float, ...]) -> tuple[float, ...]:
 def _share(text: str) -> str:
     """Check `<which, from 0>/<of how many>`."""
     number, slash, count = text.partition("/")
-    is_share = slash and number.isdigit() and count.isdigit() and len(count) < 3
+    is_share = slash and number.isdecimal() and count.isdecimal() and len(count) < 3
     if not is_share or not int(number) < int(count) <= MAX_AGENTS:
         raise ValueError(f"expected <which>/<of how many>, from 0/1 to 63/{MAX_AGENTS}")
     return text

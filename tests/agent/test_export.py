@@ -180,6 +180,16 @@ def test_a_mistake_is_one_message_and_status_2(tmp_path, capsys):
     assert not (tmp_path / "counting").exists()
 
 
+def test_a_folder_that_cannot_be_is_one_message(tmp_path, capsys):
+    path = CheckpointWriter(tmp_path / "run").save(
+        saved_state(make_blueprint()), updates=1, agent_steps=1
+    )
+    with pytest.raises(SystemExit) as exit_:
+        main([f"--load_model_url={path}", f"--output={tmp_path / ('x' * 300)}"])
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -4,13 +4,16 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from contextlib import nullcontext
 
 import psutil
 import pytest
 
 from ritornello.agent.run import live_page as module
 from ritornello.agent.run.live_page import check_live_page, live_page
+from ritornello.agent.session import prepare
 from ritornello.core.errors import ConfigError
+from tests.agent.runs import COUNTING, QUIET
 from tests.deadlines import wait_until
 from tests.live.builders import make_run
 
@@ -77,3 +80,17 @@ def test_a_missing_package_is_one_message_before_anything_begins(monkeypatch):
     monkeypatch.setattr(module, "PACKAGES", ("uvicorn", "no_such_package"))
     with pytest.raises(ConfigError, match="no_such_package.*live"):
         check_live_page()
+
+
+def test_the_page_of_a_run_that_goes_on_shows_the_folder_in_which_it_lies(tmp_path, monkeypatch):
+    served = []
+    monkeypatch.setattr(module, "live_page", lambda place: served.append(place) or nullcontext())
+    monkeypatch.setattr(module, "check_live_page", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    small = ["--seed=1", "--reproducible=True", "--r_f_steps=5", "--batch_size=4"]
+    new = [f"--env={COUNTING}", f"--results_dir={tmp_path / 'mine'}", "--environment_max_steps=600"]
+    assert prepare([*QUIET, *small, *new]).run() == 0
+    (run,) = (tmp_path / "mine").iterdir()
+    going_on = ["--op_mode=train_w_load", f"--load_model_url={run}", "--environment_max_steps=700"]
+    assert prepare([*QUIET, *going_on, "--live=True"]).run() == 0
+    assert served == [tmp_path / "mine"]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import ritornello
 from ritornello.analysis import films
 from ritornello.analysis.playing import load_agent, load_player, play, play_many
 from ritornello.core.errors import ConfigError
@@ -75,7 +76,8 @@ def test_an_agent_of_several_games_plays_the_one_that_is_asked_for(tmp_path):
     games = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
     folder = str(write_agent(tmp_path / "two", env=games))
     agent, task = load_player(folder, "BreakoutNoFrameskip-v4")
-    assert task == 1
+    assert task == agent.task == 1
+    assert ritornello.load_agent(folder, env="BreakoutNoFrameskip-v4")._task == 1
     assert load_player(folder)[1] == 0
     with pytest.raises(ConfigError, match="plays PongNoFrameskip-v4, Breakout"):
         agent.task_of("CarnivalNoFrameskip-v4")
