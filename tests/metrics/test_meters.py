@@ -50,9 +50,9 @@ def test_a_resumed_game_meter_goes_on_and_its_state_is_a_copy():
     assert state["window"] == [1.0, 2.0]
 
 
-def learning(target_steps, training_seconds=None):
+def learning(target_steps):
     """Return a speed that waits for the second record of learning."""
-    speed = Speed(target_steps, training_seconds)
+    speed = Speed(target_steps)
     speed.add(Record(values={"loss/total": 1.0}))
     return speed
 
